@@ -6,6 +6,7 @@
  */
 import { fill } from '../core/budget/budget-notices.ts'
 import type { ToolCall } from '../core/conversation/conversation.ts'
+import { distinctIds } from '../core/conversation/transcript.ts'
 import {
   type Block,
   endsIfRefusedAgain,
@@ -15,7 +16,7 @@ import {
   NOT_EXECUTED,
   NOTHING_BLOCKED,
 } from '../core/guards.ts'
-import { changeThread } from '../core/session/transitions.ts'
+import { changeThread, withoutRelayed } from '../core/session/transitions.ts'
 import { matchesAny } from '../core/text/glob.ts'
 import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
@@ -119,6 +120,8 @@ async function judgeResponses(filtering: Filtering, first: UpstreamResponse): Pr
       return filter.release(positions)
     }
     rounds.push(round)
+    const unseen = distinctIds(buffered.calls.map(({ id }) => id))
+    if (unseen.length > 0) void changeSession(x, withoutRelayed, [unseen])
     const isRefusedAgain = rounds.length > MAX_REASKS
     const ending = end ?? (isWithoutTools ? firstBlock : isRefusedAgain ? blocks.find(endsIfRefusedAgain) : undefined)
     if (ending) return endRun(filtering, rounds, ending)

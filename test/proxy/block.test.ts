@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest'
+import { firstSession } from '../support/admin.ts'
 import { afterStep, callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import type { Answer, ChatMessage } from '../support/provider.ts'
+import type { Answer, ChatMessage, Script } from '../support/provider.ts'
 import { readsBlock, repeatsUntilBlocked } from '../support/scripts.ts'
 
 const SAME: Answer = { calls: [{ name: 'search', arguments: { query: 'the same' } }] }
@@ -90,11 +91,31 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(last?.headers.get('x-governor-loop')).toBe('repetition;count=6')
       expect(again.headers.get('x-governor-loop')).toBe('repetition;count=6')
       expect(provider.requests).toHaveLength(10)
+      // An agent that ignores the answer sends its step in other bytes.
+      const other = await callModel(url, messages.slice(0, -1), { stream, body: { temperature: 0.5 } })
+      expect([other.governor, other.message.content]).toEqual([last?.governor, 'I could not find it.'])
+      expect(provider.requests).toHaveLength(10)
       const human = await callModel(url, [...messages, { role: 'user', content: 'Try once more.' }], {
         stream,
       })
       expect(human.message.tool_calls).toHaveLength(1)
       expect(human.governor).toBeUndefined()
+    })
+
+    it.each([
+      ['the model gave up', repeatsUntilBlocked(SAME, () => ({ text: 'I give up.' }))],
+      ['the run was ended', (({ json }) => (json.tool_choice === 'none' ? { text: 'I give up.' } : SAME)) as Script],
+    ])('leaves the conversation the same agent’s where its user speaks after %s', async (_, script) => {
+      const { url } = await startBoth(script)
+      const { messages } = await runAgent(url, START, { stream, max: 20 })
+      const human = await callModel(url, [...messages, { role: 'user', content: 'Try once more.' }], { stream })
+      expect(human.headers.get('x-governor-iteration')).toBe('1/300')
+      const { agents, runs } = await firstSession(url)
+      expect(agents.total).toBe(1)
+      expect(runs.map(({ thread, iterations }) => [thread, iterations])).toEqual([
+        [1, 7],
+        [1, 1],
+      ])
     })
 
     it('is removed while the text before it is kept', async () => {

@@ -196,7 +196,7 @@ function showsNewestToo({ thread: { newest }, at }: ShownAnswer, { assistantHash
  * or is in flight; or only with words, or to the end of its run.
  */
 function isNextOf({ thread: { run, relayed }, answer, isLast }: ShownAnswer): boolean {
-  if (!isLast && relayed?.at(-1) === answer) return true
+  if (relayed?.at(-1) === answer && (!isLast || run.finalAnswer)) return true
   if (run.finalAnswer && answer.iteration >= (run.finalAnswer.ended?.counts.iterations ?? 0)) return true
   const at = run.recentRequests.findLastIndex(({ fingerprint }) => fingerprint === answer.fingerprint)
   return run.recentRequests.slice(at + 1).every(({ outcome }) => outcome === 'released')

@@ -3,6 +3,7 @@
 import type { Named } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, countsOf, minus } from '../counters.ts'
+import type { Hash } from '../hash.ts'
 import { afterNotice, afterRefusedNotice, recordCalls } from '../loop/loop-state.ts'
 import type { PendingCall } from '../loop/tool-call.ts'
 import { type IterationFacts, type SessionRecord, withIteration, withTools } from '../operator/session-record.ts'
@@ -161,6 +162,18 @@ export function noteRelayed(
   const loopState = calls && thread.loopState ? recordCalls(thread.loopState, calls, isOnly) : thread.loopState
   const change = { relayed: withRelayed(thread.relayed, relayed), responses: withIds(thread.responses, ids), loopState }
   return withThread(session, thread, change, { recentRequests })
+}
+
+/** Takes back calls that were recorded as relayed and that the client does not get: a guard has blocked them. */
+export function withoutRelayed(session: Session, request: CountedRequest, blocked: readonly Hash[]): Session {
+  const thread = threadOf(session, request)
+  if (!thread?.relayed) return session
+  const left: RelayedAnswer[] = []
+  for (const answer of thread.relayed) {
+    const callIds = answer.callIds.filter((id) => !blocked.includes(id))
+    if (callIds.length > 0) left.push(callIds.length < answer.callIds.length ? { ...answer, callIds } : answer)
+  }
+  return withThread(session, thread, { relayed: left.length > 0 ? left : undefined })
 }
 
 /**
