@@ -390,9 +390,12 @@ const EVENTS = {
     message(event) {
       const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
       if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
-      const { name, used, max } = meter
-      const text = `Session ${plain(session)} is near its limit of ${words(name)} (${tier}): ${place(meter)}.`
-      const details = { tier, meter: name, used, max, iteration, max_iterations }
+      const { name, used, max, scope = 'run' } = meter
+      const { words: period } = scopeRow(scope)
+      // Limits of time, and on the rate, may be those of all requests.
+      const limit = period === '' ? `its limit of ${words(name)}` : `the limit of ${words(name)} ${period}`
+      const text = `Session ${plain(session)} is near ${limit} (${tier}): ${place(meter)}.`
+      const details = { tier, meter: name, scope, used, max, iteration, max_iterations }
       return { ...about(event, 'near_limit', tier, text, details), isShared: true }
     },
   }),
@@ -742,11 +745,11 @@ const EVENTS = {
     by: 'token' | 'loopback'
     details: object
   }>({
-    log: ({ action, session: session_id, thread, by, details }) => [
-      'info',
-      'operator acted',
-      { action, session_id, thread, by, ...details },
-    ],
+    log({ action, session: session_id, thread, by, details }) {
+      // Who did it, and by how much.
+      const { by: extended_by, ...others }: { readonly by?: unknown } = details
+      return ['info', 'operator acted', { action, session_id, thread, by, extended_by, ...others }]
+    },
     metrics: {
       governor_operator_actions_total: OPERATOR_ACTIONS,
     },
@@ -813,7 +816,7 @@ const EVENTS = {
     ],
     metrics: { governor_operator_actions_total: OPERATOR_ACTIONS },
     message({ action, at, until, session, reason, ...scope }) {
-      const whom = plain(pausedWhom({ ...scope, session }))
+      const whom = plain(pausedWhom({ ...scope, session: session?.slice(0, 9) }))
       const end = until === undefined ? '' : ` until ${new Date(until).toISOString()}`
       const why = action === 'pause' && reason ? `: ${plain(reason)}` : ''
       const text = `An operator has ${action === 'pause' ? `paused ${whom}${end}` : `resumed ${whom}`}${why}.`

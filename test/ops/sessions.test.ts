@@ -551,11 +551,13 @@ describe('an operator', () => {
   })
 
   it('can extend a run, rounded up, and takes precedence over the client', async () => {
-    const { url } = await startBoth(runaway(), { budget: { max_iterations: 100 } })
+    const { url, logs } = await startBoth(runaway(), { budget: { max_iterations: 100 } })
     const headers = { 'x-governor-session': 'one', 'x-governor-max-iterations': '10' }
     const { messages } = await runAgent(url, START, { headers, max: 9 })
     const { id } = await firstSession(url)
     expect((await act(url, id, 'extend', { by: '50%' })).json).toMatchObject({ max_iterations: 15 })
+    const logged = logs.map((line) => JSON.parse(line) as object)
+    expect(logged).toContainEqual(expect.objectContaining({ action: 'extend', by: 'loopback', extended_by: '50%' }))
     const step = await callModel(url, messages, { headers })
     expect(step.headers.get('x-governor-iteration')).toBe('10/15')
     expect(step.headers.get('x-governor-tier')).toBeNull()

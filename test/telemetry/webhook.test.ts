@@ -138,7 +138,7 @@ describe('a webhook', () => {
     for (const { headers, body: text } of messages)
       new Webhook(Buffer.from(SECRET).toString('base64')).verify(text, headers as Record<string, string>)
     expect(messages.map(body)).toEqual([
-      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'caution', meter: 'iterations' }),
+      expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'caution', scope: 'run' }),
       expect.objectContaining({ type: 'near_limit', session: 'one', tier: 'warning', meter: 'iterations' }),
       expect.objectContaining({
         type: 'stopped',
@@ -150,6 +150,18 @@ describe('a webhook', () => {
     await untilEvent(({ kind }) => kind === 'webhook_sent')
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
+  })
+
+  it('says that a limit which a session is near is one of all sessions in a day', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(runaway(), {
+      budget: { day: { max_iterations: 6 } },
+      events: { webhook: { url: hook, secret: SECRET, on: ['near_limit'] } },
+    })
+    await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
+    const [message] = await until(1)
+    const text = 'Session one is near the limit of iterations today (caution): 1 of 6.'
+    expect(message && body(message)).toMatchObject({ session: 'one', scope: 'day', meter: 'iterations', text })
   })
 
   it('names the session of a request that was too large, once', async () => {
