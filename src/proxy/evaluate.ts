@@ -47,6 +47,7 @@ import { knownRefusedEdits, withEdits } from './request-edits.ts'
 import type { Services } from './services.ts'
 import {
   agentNameOf,
+  claimFirst,
   type FoundSession,
   findSession,
   hintsIn,
@@ -325,11 +326,14 @@ async function countIn(
   exchange: Exchange,
   bytes: Buffer,
   request: Request,
-  { tenant, prompt, begun: first }: FoundSession,
+  found: FoundSession,
   key: SessionKey | undefined,
   counted: CountedRequest,
 ): Promise<Changed<RunState>> {
   const { store, emit, now } = exchange.services
+  const { tenant, prompt } = found
+  const known = { begun: found.begun, isClaimed: false }
+  const { begun: first, isClaimed } = found.begun ? await unlessLost(emit, claimFirst(store, found), known) : known
   const begun = first && store.mayLack?.() ? lacking(first) : (first ?? NEW_SESSION)
   if (key === undefined) return countRequest(begun, request)
   try {
@@ -338,7 +342,8 @@ async function countIn(
       return { session: changed.session, result: changed }
     })
     if (result.ended) emit(runEnded(result.ended, idOf(key)))
-    if (prompt === undefined || !(result.isNew || first) || result.iteration !== 2) return { session, result }
+    if (prompt === undefined || isClaimed || !(result.isNew || first) || result.iteration !== 2)
+      return { session, result }
     // The session got its id with its second request: the first answer counts too.
     // Among conversations with the same beginning any answer will do.
     const unclaimed = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({

@@ -14,6 +14,7 @@ import { promptOf } from '../core/session/request-facts.ts'
 import { addedTokens, countsByTool, promptBytesOf, resultTokens } from '../core/session/result-tokens.ts'
 import { type FirstAnswer, NEW_SESSION, type Session, withAnswer } from '../core/session/session.ts'
 import {
+  type AnswerFacts,
   changeReductions,
   type Delivered,
   noteAcknowledged,
@@ -327,7 +328,9 @@ async function record(
   if (!begun || (response === undefined && usage.input + usage.output === 0)) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
   const { relayed } = turn.state
-  if (relayed) await linkCalls(store, found, relayed, noteAnswer(noteRelayed(begun, counted, relayed), counted, answer))
+  const known = relayed ? noteRelayed(begun, counted, relayed) : begun
+  const claimed = relayed && (await linkCalls(store, found, relayed, noteAnswer(known, counted, answer)))
+  if (claimed !== undefined) return countIn(turn, claimed, known, answer)
   const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
   const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
   await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({
@@ -336,7 +339,16 @@ async function record(
   }))
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
-  await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
+  const continued = await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
+  if (continued !== undefined) await countIn(turn, continued, begun, answer)
+}
+
+/** Counts a first answer in the session that got its id before the answer was recorded. */
+async function countIn({ services, found, counted }: Turn, id: string, begun: Session, answer: AnswerFacts) {
+  await services.store.update(sessionKey(found.tenant, id), (session = begun) => ({
+    session: noteAnswer(session, counted, answer),
+    result: undefined,
+  }))
 }
 
 /** How many models are reported: clients choose their names. */

@@ -106,7 +106,7 @@ export interface Link {
   /** The session's id as clients see it. */
   readonly session: string
   /** The first state of a session that has only a response id; stored when a client continues the response. */
-  readonly begun?: Session
+  readonly begun?: Session | undefined
   /** Results of calls that the client never got, as the provider's JSON, for the client's next request. */
   readonly pendingResults?: readonly string[]
   readonly redirectTo?: string

@@ -147,6 +147,15 @@ describe('the journal of a Governor', () => {
     expect(opening).toMatchObject({ session: null, id: null, runs: 1, iterations: 1, end: null })
   })
 
+  it('holds the first request of a run also where the second one ends it', async () => {
+    const journal = join(temporaryFolder(), 'usage.jsonl')
+    const both = await startBoth(runaway(), { usage: { journal }, models, budget: { max_iterations: 1 } })
+    await runAgent(both.url, START)
+    await both.governor.close()
+    const one = { runs: 1, iterations: 1, input: 200, cost_usd: 0.4, end: 'tool_limit_reached' }
+    expect(linesIn(journal)).toEqual([expect.objectContaining({ id: expect.stringMatching(/^s/), ...one })])
+  })
+
   it('that can not be written is in the log at once', async () => {
     const journal = temporaryFolder()
     const both = await startBoth(runaway(), { usage: { journal } })

@@ -41,6 +41,8 @@ export interface FoundSession {
   readonly prompt?: string | undefined
   /** The first state of a session that the store does not contain yet; unset if that is not known. */
   readonly begun?: Session | undefined
+  /** The id of the call, or of the response, that told it. */
+  readonly begunBy?: string | undefined
   /** What is known of the response that the request continues. */
   readonly linked?: Link | undefined
   /** Its session is a part of another one's tree: `id` and `name` are of that one, and this is its place there. */
@@ -81,16 +83,17 @@ export async function findSession(
   const rest = { tenant, linked, conversation, isNamed: false }
   const named = namedSession(headers, tenant, asked, identity)
   if (named) return { ...rest, ...named }
-  if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, ...rest }
+  if (linked) return { id: linked.id, name: linked.session, begun: linked.begun, begunBy: previous, ...rest }
   const looked = (await orUnknown(relayedCalls(store, tenant, facts))) ?? []
-  const relayed = looked.find(isClear)
+  const found = looked.find(({ known }) => isClear(known))
+  const relayed = found?.known
   if (relayed?.id !== undefined) return { id: relayed.id, name: relayed.session, isRelayed: true, ...rest }
   const derived = await orUnknown(derivedSession(store, tenant, asked.conversation, facts))
   // A conversation that does not show how it began gets an id from the answer that it does show.
   const id = derived?.id ?? (relayed && nameOf(tenant, relayed.operation))
-  const isAmbiguous = relayed === undefined && looked.some((one) => one?.isAmbiguous)
-  const isRelayed = relayed !== undefined
-  return { id, name: id, prompt: derived?.prompt, begun: relayed?.begun, isRelayed, isAmbiguous, ...rest }
+  const isAmbiguous = relayed === undefined && looked.some(({ known }) => known?.isAmbiguous)
+  const of = { isRelayed: relayed !== undefined, begun: relayed?.begun, begunBy: found?.id }
+  return { id, name: id, prompt: derived?.prompt, isAmbiguous, ...of, ...rest }
 }
 
 /**
@@ -179,14 +182,16 @@ const MAX_LOOKED_UP = 2
  * tell the session. Rejects if the store fails.
  */
 async function relayedCalls(store: Store, tenant: string, { callIds }: RequestFacts) {
-  const known: (RelayedCall | undefined)[] = []
+  const all: { readonly id: Hash; readonly known: RelayedCall | undefined }[] = []
+  const look = async (id: Hash) => ({ id, known: await store.value(RELAYED_CALLS, sessionKey(tenant, id)) })
   let answers = 0
-  for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP && !known.some(isClear); at--) {
+  for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP; at--) {
     const linked = linkedIds(callIds[at] ?? [])
     if (linked.length > 0) answers++
-    known.push(...(await Promise.all(linked.map((id) => store.value(RELAYED_CALLS, sessionKey(tenant, id))))))
+    all.push(...(await Promise.all(linked.map(look))))
+    if (all.some(({ known }) => isClear(known))) break
   }
-  return known
+  return all
 }
 
 function isClear(call: RelayedCall | undefined): call is RelayedCall {
@@ -199,23 +204,55 @@ function linkedIds(callIds: readonly Hash[]): readonly Hash[] {
   return first === undefined || last === undefined ? [] : first === last ? [last] : [last, first]
 }
 
-/** Links the calls of an answer to the session that got it, or to what is known of a session that has no id yet. */
+/**
+ * Links the calls of an answer to the session that got it, or to what is known of a session that has no id yet. Returns
+ * the id of a session that was claimed meanwhile.
+ */
 export async function linkCalls(
   store: Store,
   { tenant, id, name: session }: FoundSession,
   { callIds, operation }: Pick<RelayedAnswer, 'callIds' | 'operation'>,
   begun?: Session,
-): Promise<void> {
+): Promise<string | undefined> {
   const to: RelayedCall = id === undefined ? { begun, operation } : { id, session, operation }
-  await Promise.all(
-    linkedIds(callIds).map((one) =>
-      store.updateValue(RELAYED_CALLS, sessionKey(tenant, one), (known) => {
-        const isSame = !known || known.operation === operation || (id !== undefined && known.id === id)
-        const isUnique = isSame && known?.isAmbiguous !== true
-        return { value: isUnique ? to : ({ operation, isAmbiguous: true } as const), result: undefined }
-      }),
-    ),
+  const linked = linkedIds(callIds).map((one) =>
+    store.updateValue(RELAYED_CALLS, sessionKey(tenant, one), (known) => {
+      if (id === undefined && known?.id !== undefined && known.operation === operation)
+        return { value: known, result: known.id }
+      const isSame = !known || known.operation === operation || (id !== undefined && known.id === id)
+      const isUnique = isSame && known?.isAmbiguous !== true
+      return { value: isUnique ? to : ({ operation, isAmbiguous: true } as const), result: undefined }
+    }),
   )
+  return (await Promise.all(linked)).find((claimed) => claimed !== undefined)
+}
+
+/** Returns whether what the first answer used is not known yet in the first state of a session. */
+function lacksUsage({ counts }: Session): boolean {
+  const { input, output, cost } = counts
+  return !input && !output && !cost
+}
+
+/**
+ * Claims a session whose second request has come before what its first answer used: the process that relayed the answer
+ * counts it in the session then. Returns the first state of the session, and whether it was claimed.
+ */
+export async function claimFirst(store: Store, found: FoundSession) {
+  const { tenant, id, name: session, begun, begunBy, linked } = found
+  if (!begun || begunBy === undefined || id === undefined || !lacksUsage(begun)) return { begun, isClaimed: false }
+  const key = sessionKey(tenant, begunBy)
+  const claim = <To extends { readonly begun?: Session | undefined }>(
+    known: To | undefined,
+    claimed: To | undefined,
+  ) => {
+    const isClaimed = known?.begun !== undefined && lacksUsage(known.begun)
+    return { value: isClaimed ? claimed : known, result: { begun: known?.begun ?? begun, isClaimed } }
+  }
+  if (!linked)
+    return store.updateValue(RELAYED_CALLS, key, (known) =>
+      claim(known, known && { id, session, operation: known.operation }),
+    )
+  return store.updateValue(LINKS, key, (known) => claim(known, known && { ...known, begun: undefined }))
 }
 
 /**
@@ -254,6 +291,7 @@ export function idBegunBy(response: string): string {
 /**
  * Links responses to the session of a request, so that a client can continue from them. `begun`: the session, where it
  * has no id yet; it is stored when a client continues from one of the responses. `later`: the first one is to come.
+ * Returns the session's id if it was claimed meanwhile.
  */
 export async function linkResponses(
   store: Store,
@@ -261,16 +299,18 @@ export async function linkResponses(
   responses: readonly string[],
   begun?: Session,
   later?: LaterAnswer,
-): Promise<void> {
-  if (responses.length === 0) return
+): Promise<string | undefined> {
+  if (responses.length === 0) return undefined
   const unnamed = idBegunBy(responses[0] ?? '')
   const to: Link = id === undefined ? { id: unnamed, session: unnamed, ...(begun && { begun }) } : { id, session: name }
-  await Promise.all(
-    responses.map((response, at) => {
+  const linked = responses.map((response, at) =>
+    store.updateValue(LINKS, sessionKey(tenant, response), (known) => {
+      const isClaimed = id === undefined && known?.id === unnamed && !known.begun
       const value = later && at === 0 ? { ...to, later } : to
-      return store.updateValue(LINKS, sessionKey(tenant, response), () => ({ value, result: undefined }))
+      return isClaimed ? { value: known, result: known.id } : { value, result: undefined }
     }),
   )
+  return (await Promise.all(linked)).find((claimed) => claimed !== undefined)
 }
 
 /** Returns the id in the first of these headers that a client sent, in a form that a header can contain. */
