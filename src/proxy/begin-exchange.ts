@@ -49,6 +49,8 @@ export interface Charge {
   readonly model: string
   bytes: number
   ask: Ask
+  /** Returns what it may use by what is known of its model now; `runs`: 1 if it begins a run. */
+  readonly estimate: (runs: number) => Ask
   /** Returns US dollars; `undefined` while prices are loaded. */
   readonly priceOf: (of: TokenUsage) => number | undefined
   /** The newest question where it stands, in each place. */

@@ -1,7 +1,7 @@
 /** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
 
 import { fill } from '../core/budget/budget-notices.ts'
-import { amountsIn, fullestOf, metersIn } from '../core/budget/ledger.ts'
+import { type Ask, amountsIn, fullestOf, metersIn } from '../core/budget/ledger.ts'
 import {
   type AnyLimitName,
   costLimit,
@@ -100,16 +100,20 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
   const places = placesOf(x, { model, tenant, policy })
   const name = estimatedAs(x, model)
   const bytes = json ? json.length : Number(headerOf(client.head.headers, 'content-length') ?? 0)
-  const { isGuess, input, output } = estimates.of(name, bytes, json && capOf(dialect, json))
+  const cap = json && capOf(dialect, json)
   const priceOf = (of: TokenUsage) => {
     const cost = costOf(of, {}, catalogue, model, route.upstream, policy.unknownPrice === 'estimate')
     return cost instanceof Promise ? undefined : (cost.cost ?? 0)
   }
-  const cost = priceOf({ input, output })
-  const counts: Counts = { iterations: 1, runs: Number(isNewRun), input, output, cost: cost ?? 0 }
-  const ask = { counts, isGuess: isGuess || cost === undefined }
+  const estimate = (runs: number): Ask => {
+    const { isGuess, input, output } = estimates.of(name, bytes, cap)
+    const cost = priceOf({ input, output })
+    const counts: Counts = { iterations: 1, runs, input, output, cost: cost ?? 0 }
+    return { counts, isGuess: isGuess || cost === undefined }
+  }
+  const ask = estimate(Number(isNewRun))
   const charge: Charge = {
-    ...{ places, model: name, bytes, ask, priceOf, known: [], open: 0 },
+    ...{ places, model: name, bytes, ask, estimate, priceOf, known: [], open: 0 },
     asked: ledger.hold(places, ask, services.policies.observesOnly),
     isCounted: false,
     isOver: false,
@@ -173,6 +177,8 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
     const rest = end - performance.now()
     if (rest <= 0 || x.client.isGone() || services.draining.aborted) break
     await pause(x, Math.min(rest, LOOK_MS), services.ledger.onFreed)
+    // Its model may have answered others meanwhile.
+    if (charge.ask.isGuess) charge.ask = charge.estimate(charge.ask.counts.runs ?? 0)
     await holdAgain(x, charge, observesOnly, true)
     // The wait is not Governor's own time.
     x.bodyReadAt = performance.now()

@@ -115,6 +115,25 @@ describe('a limit of a day', () => {
     expect(await closedBy(post(url, plain('late')))).toMatchObject({ budget_used: 0.1 })
   })
 
+  it('lets those that wait for others through together once their model has answered, as it is known then what one takes', async () => {
+    const gate = new EventEmitter()
+    const answer: Script = async (_, number) => {
+      // The first answer comes after all requests, the others when nine of them wait for it.
+      await once(gate, number === 1 ? 'first' : 'others')
+      return { text: 'It is 42.' }
+    }
+    const budget = config({ day: { max_cost_usd: 0.2 } }, { stop: { ask_timeout: '10m' } })
+    const { url, provider, events } = await startBoth(answer, budget)
+    const ends = Promise.all(Array.from({ length: 10 }, (_, at) => closedBy(post(url, plain(`task ${at}`)))))
+    const begun = () => events.filter(({ kind }) => kind === 'request_began').length
+    await expect.poll(begun, { timeout: 20_000 }).toBe(10)
+    await expect.poll(() => provider.requests.length, { timeout: 20_000 }).toBe(1)
+    gate.emit('first')
+    await expect.poll(() => provider.requests.length, { timeout: 20_000 }).toBe(10)
+    gate.emit('others')
+    expect(await ends).toEqual(Array.from({ length: 10 }, () => undefined))
+  })
+
   it('frees what a request held whose provider failed', async () => {
     const failing: Script = (_, number) =>
       number < 3 ? { status: 400, body: { error: { message: 'no' } } } : { text: 'x' }
