@@ -86,6 +86,7 @@ export function observeAside(
   const { services, route } = x
   const { store, emit, now } = services
   const { tenant, id } = found ?? {}
+  const name = found?.isNamed ? found.name : undefined
   const { model } = (readAgain?.() ?? asked).conversation
   if (!route.dialect || !isSuccess(head)) return undefined
   const key = tenant === undefined || id === undefined ? undefined : sessionKey(tenant, id)
@@ -106,7 +107,7 @@ export function observeAside(
         emitAnswered(x, { model, ...namesOf(found), ...place, usage })
         if (!key) return
         const billed = store.update(key, (session = NEW_SESSION) => ({
-          session: withAside(session, countsOf(usage), model, now(), isLater),
+          session: withAside(session, countsOf(usage), { model, name }, now(), isLater),
           result: undefined,
         }))
         void unlessLost(emit, billed, undefined)
@@ -117,12 +118,20 @@ export function observeAside(
 }
 
 /**
- * Adds what an answer that is no step of a run used to a session, and to its newest minute. `isLater`: its cost alone.
+ * Adds what an answer that is no step of a run used to a session, and to its newest minute, and the name that its client
+ * gives it. `isLater`: its cost alone.
  */
-function withAside(session: Session, counts: Counts, model: string, now: number, isLater: boolean): Session {
+function withAside(
+  session: Session,
+  counts: Counts,
+  { model, name }: { readonly model: string; readonly name: string | undefined },
+  now: number,
+  isLater: boolean,
+): Session {
   const { record = EMPTY_RECORD } = session
   const minutes = withMinute(record.minutes, now, isLater ? counts : { ...counts, iterations: 1 })
-  return { ...withAnswer(session, counts, { agent: 0, model }), record: { ...record, minutes } }
+  const named = { ...record, name: record.name ?? name, minutes }
+  return { ...withAnswer(session, counts, { agent: 0, model }), record: named }
 }
 
 /**

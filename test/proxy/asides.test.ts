@@ -1,5 +1,6 @@
 /** Requests that are no step of a run, as titles, summaries and compactions: they count nothing, and their session pays. */
 import { describe, expect, it } from 'vitest'
+import { listed } from '../support/admin.ts'
 import { callModel, START, TOOLS } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
 
@@ -70,6 +71,8 @@ describe.each(REQUESTS)('a request without tools ($name)', ({ path, body }) => {
       await (await post(url, path, body, headers)).arrayBuffer()
       await until(() => events.filter(({ kind }) => kind === 'answered').length === sent)
     }
+    // People find it by that name.
+    await expect.poll(() => listed(url, '?name=s'), { timeout: 20_000 }).toMatchObject([{ name: 's', cost_usd: 0.55 }])
     const other = await callModel(url, START, {
       headers: { ...headers, authorization: 'Bearer sk-b' },
       body: { model: 'm' },
