@@ -134,6 +134,22 @@ describe('a limit of a day', () => {
     expect(await ends).toEqual(Array.from({ length: 10 }, () => undefined))
   })
 
+  it('does not say that it is used up to one that others in flight leave no room', async () => {
+    const gate = new EventEmitter()
+    const answer: Script = async () => {
+      await once(gate, 'freed')
+      return { text: 'It is 42.' }
+    }
+    const budget = config({ day: { max_cost_usd: 0.2 } }, { stop: { ask_timeout: '50ms' } })
+    const { url, provider } = await startBoth(answer, budget)
+    const first = post(url, plain('one'))
+    await expect.poll(() => provider.requests.length, { timeout: 20_000 }).toBe(1)
+    const second = (await (await post(url, plain('two'))).json()) as Closed
+    expect(second.choices[0]?.message.content).toContain('is used up, or requests in flight hold the rest of it. It')
+    gate.emit('freed')
+    expect((await first).status).toBe(200)
+  })
+
   it('frees what a request held whose provider failed', async () => {
     const failing: Script = (_, number) =>
       number < 3 ? { status: 400, body: { error: { message: 'no' } } } : { text: 'x' }

@@ -69,8 +69,8 @@ export const DEFAULT_TEXTS = {
     'Set a price for the model (models), or budget.unknown_price to warn or estimate.',
   /** The answer to what begins once a limit of a scope of time is reached. */
   closed:
-    'Governor has not sent this request to the model: {reached}, {max}, is used up. It begins anew at {resets}; ' +
-    'until then an operator can raise it (governor budget).',
+    'Governor has not sent this request to the model: {reached}, {max}, is used up, or requests in flight hold the ' +
+    'rest of it. It begins anew at {resets}; until then an operator can raise it (governor budget).',
   /** The same, above a limit on the rate. */
   tooFast:
     'Governor has not sent this request to the model: {reached}, {max}, is used up. Send the last message again at ' +
