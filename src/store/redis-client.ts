@@ -1,6 +1,13 @@
 /** The three kinds of clients: of one server, of servers that Sentinels watch, and of a cluster. */
 
-import { createClient, createCluster, createSentinel, type RedisClientOptions } from '@redis/client'
+import {
+  ClientClosedError,
+  ClientOfflineError,
+  createClient,
+  createCluster,
+  createSentinel,
+  type RedisClientOptions,
+} from '@redis/client'
 import { ignore } from '../core/thrown.ts'
 
 export { ErrorReply } from '@redis/client'
@@ -50,6 +57,11 @@ const REFRESH_MS = 500
  * is on the wire.
  */
 const COMMANDS = { RESP: 3, commandOptions: { timeout: 0 } } as const
+
+/** Returns whether a client without a connection rejected a command. */
+export function isUnsent(error: unknown): boolean {
+  return error instanceof ClientOfflineError || error instanceof ClientClosedError
+}
 
 function nodeOptions(
   { url, username, password, tls }: ConnectionSettings,

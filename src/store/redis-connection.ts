@@ -10,6 +10,7 @@
  */
 import { ignore } from '../core/thrown.ts'
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
+import { NotDoneError } from './replicated-values.ts'
 
 /** What a connection is used for, and its callbacks. */
 export interface ConnectionHooks {
@@ -28,7 +29,10 @@ export interface ConnectionHooks {
   readonly settled: () => void
 }
 
-/** Sends a command. Rejects if Redis refuses it, is down, or does not answer in time. */
+/**
+ * Sends a command. Rejects if Redis refuses it, is down, or does not answer in time; with a NotDoneError if Redis has
+ * certainly not carried it out.
+ */
 export type Send = (command: readonly string[]) => Promise<unknown>
 
 class LateError extends Error {
@@ -183,7 +187,7 @@ async function sendCommand(state: State, client: RedisClient, command: readonly 
     if (!(error instanceof LateError)) {
       const isReply = library && error instanceof library.ErrorReply
       if (!isReply || UNUSABLE.test(reasonOf(error).slice(0, UNUSABLE_WITHIN))) fail(state, client, error)
-      throw error
+      throw isReply || library?.isUnsent(error) ? new NotDoneError(reasonOf(error)) : error
     }
     // The outcome will be known when the answer arrives.
     state.late++
@@ -263,7 +267,7 @@ export function createConnection(settings: ConnectionSettings, hooks: Connection
     isWhole: () => state.isWhole,
     async send(command: readonly string[]): Promise<unknown> {
       if (!state.isUp && isUpSoon(state)) await returned(state)
-      if (!state.isUp || !state.client) throw new Error(state.problem)
+      if (!state.isUp || !state.client) throw new NotDoneError(state.problem)
       return sendCommand(state, state.client, command)
     },
     /** Connects for the first time; resolves when that succeeded or failed. */

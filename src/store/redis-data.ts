@@ -5,7 +5,7 @@ import { LRUCache } from 'lru-cache'
 import { ignore } from '../core/thrown.ts'
 import type { ConnectionSettings } from './redis-client.ts'
 import { type ConnectionHooks, createConnection, type RedisConnection, type Send } from './redis-connection.ts'
-import { NOT_STORED, type RemoteValues, type Versioned } from './replicated-values.ts'
+import { NOT_STORED, NotDoneError, type RemoteValues, type Versioned } from './replicated-values.ts'
 import { idOfKey, type RecentKeys, type RecentPlace, type SessionKey } from './store.ts'
 import { createSessionForm, createValueForm, type StoredForm } from './stored-session.ts'
 
@@ -72,7 +72,7 @@ async function run(send: Send, name: keyof typeof SCRIPTS, key: string, args: re
 function decode<Value>(reply: unknown, form: StoredForm<Value>): Versioned<Value> {
   const [schema, data] = reply as readonly (string | null)[]
   if (typeof data !== 'string') return NOT_STORED
-  if (schema !== form.schema) throw new Error('written by another version of Governor')
+  if (schema !== form.schema) throw new NotDoneError('written by another version of Governor')
   const { o, v }: { readonly o: readonly string[]; readonly v: unknown } = JSON.parse(data)
   return { operations: o, value: form.read(v) }
 }
@@ -90,7 +90,7 @@ function createRemoteValues<Value>(
     async replace(key, expected, { operations, value }, ttl) {
       const before = expected.operations[0] ?? ''
       const data = value === undefined ? '' : JSON.stringify({ o: operations, v: form.write(value) })
-      if (data.length > MAX_VALUE) throw new Error('too large to be kept')
+      if (data.length > MAX_VALUE) throw new NotDoneError('too large to be kept')
       const args = [before, operations[0] ?? '', form.schema, data, String(ttl)]
       const reply = await run(send, 'replace', `${prefix}{${key}}`, args)
       if (Array.isArray(reply)) return decode(reply, form)

@@ -23,11 +23,19 @@ export const NOT_STORED: Versioned<never> = { operations: [], value: undefined }
 /** How many replicas are remembered as writers of one value. */
 const MAX_WRITERS = 32
 
+/** The store has certainly not carried out what it was asked for. */
+export class NotDoneError extends Error {
+  override readonly name = 'NotDoneError'
+}
+
 /** Values in a store that all replicas reach. Rejects if the store fails or answers too late. */
 export interface RemoteValues<Value> {
   isUp(): boolean
   read(key: SessionKey): Promise<Versioned<Value>>
-  /** Writes `next` if the value is still `expected` and returns `undefined`; else returns the current value. */
+  /**
+   * Writes `next` if the value is still `expected` and returns `undefined`; else returns the current value. Rejects
+   * with a NotDoneError if it is certain that nothing was written.
+   */
   replace(
     key: SessionKey,
     expected: Versioned<Value>,
@@ -114,8 +122,8 @@ const MAX_WRITTEN = 10_000
 const WAIT_MS = 50
 const MAX_KEYS_WAITING = 10_000
 
-/** How many unconfirmed writes are kept. The next successful write confirms them, and few fail in a row. */
-const MAX_UNCONFIRMED = 4
+/** How many unconfirmed writes are kept. The next successful write confirms them, and few get no answer in a row. */
+const MAX_UNCONFIRMED = 8
 
 const NOT_RUN = { result: undefined }
 
@@ -123,9 +131,25 @@ function valueIn<Value>(copy: Copy<Value> | undefined): Value | undefined {
   return copy?.offline ? copy.offline.local : copy?.stored.value
 }
 
-/** Returns the changes that are still missing in the store, given the operations that it knows. */
-function missingIn<Value>(operations: readonly string[], changes: OfflineChanges<Value>): OfflineChanges<Value> {
-  const at = changes.unconfirmed.findLastIndex(({ operation }) => operations.includes(operation))
+/** Returns the place of an operation among all those of its replica. */
+function placeOf(operation: string): number {
+  return Number.parseInt(operation.slice(operation.lastIndexOf('.') + 1), 36)
+}
+
+/** Returns the newest operation of a replica; `undefined` if none of it is known. */
+function newestOf(replica: string, operations: readonly string[]): string | undefined {
+  return operations.find((operation) => operation.startsWith(`${replica}.`))
+}
+
+/** Returns the changes of a replica that are still missing in the store, given the operations that it knows. */
+function missingIn<Value>(
+  replica: string,
+  operations: readonly string[],
+  changes: OfflineChanges<Value>,
+): OfflineChanges<Value> {
+  const newest = newestOf(replica, operations)
+  if (newest === undefined) return changes
+  const at = changes.unconfirmed.findLastIndex(({ operation }) => placeOf(operation) <= placeOf(newest))
   const done = changes.unconfirmed[at]
   return done ? { ...changes, base: done.local, unconfirmed: changes.unconfirmed.slice(at + 1) } : changes
 }
@@ -139,14 +163,15 @@ function startOf<Value>(
   const { stored, offline } = copy
   if (value === undefined) return offline ? offline.local : stored.value && doubt?.(stored.value)
   // If our newest operation is gone, the store lost its data and another replica began the value again.
-  const newest = stored.operations.find((operation) => operation.startsWith(`${replica}.`))
-  const isConfirmed = offline?.unconfirmed.some(({ operation }) => operations.includes(operation))
-  if (doubt && newest !== undefined && !operations.includes(newest) && !isConfirmed) {
+  const newest = newestOf(replica, stored.operations)
+  const known = newestOf(replica, operations)
+  const isGone = newest !== undefined && (known === undefined || placeOf(known) < placeOf(newest))
+  if (doubt && isGone) {
     const merged = merge(undefined, valueIn(copy), value, true)
     return merged && doubt(merged)
   }
   if (!offline) return value
-  const { base, local } = missingIn(operations, offline)
+  const { base, local } = missingIn(replica, operations, offline)
   return merge(base, local, value, false)
 }
 
@@ -178,13 +203,15 @@ function changeOffline<Value>(
 ): void {
   const copy = copies.get(key)
   const before = copy?.offline
-    ? missingIn(stored.operations, copy.offline)
+    ? missingIn(options.replica, stored.operations, copy.offline)
     : { base: stored.value, local: startOf(options, copy, stored), unconfirmed: [] }
   const { doubt } = options
   const start = before.local !== undefined && doubt ? doubt(before.local) : before.local
   const local = applyAll(options, pending, start)
   const added = operation === undefined ? [] : [{ operation, local }]
-  const unconfirmed = [...before.unconfirmed, ...added].slice(-MAX_UNCONFIRMED)
+  let unconfirmed = [...before.unconfirmed, ...added]
+  // Once the first one is made, the store refuses the others, as they expect the value before it.
+  if (unconfirmed.length > MAX_UNCONFIRMED) unconfirmed = unconfirmed.toSpliced(1, 1)
   copies.set(key, { stored, offline: { base: before.base, local, unconfirmed } }, pending[0]?.ttl)
   for (const _ of pending) options.lost()
 }
@@ -219,7 +246,9 @@ async function writePending<Value>(
       }
       current = found
     }
-  } catch {}
+  } catch (error) {
+    if (error instanceof NotDoneError) isSent = false
+  }
   changeOffline(state, key, pending, current, isSent ? operation : undefined)
 }
 

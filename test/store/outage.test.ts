@@ -6,7 +6,7 @@ import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { noteAnswer } from '../../src/core/session/transitions.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { called, type Message, requestFacts, requestOf, result, said, system, user } from '../core/transcript.ts'
-import { sessionsOf, startServer } from './values-server.ts'
+import { type Link, sessionsOf, startServer } from './values-server.ts'
 
 const KEY = sessionKey('me', 'a')
 const REPLICAS = 3
@@ -152,5 +152,50 @@ describe('a session whose replicas lose Redis', () => {
       },
     )
     await fc.assert(property, { numRuns: 300 })
+  })
+})
+
+describe('counts of replicas whose writes are refused, or made without an answer', () => {
+  /** Counts at the replicas in turn, whose links are then as the list says; returns what is counted in the end. */
+  async function countWith(list: readonly { readonly at: number; readonly link: Link }[]) {
+    const server = startServer()
+    const links: Link[] = ['up', 'up']
+    const replicas = links.map((_, at) =>
+      sessionsOf(
+        server.remote(
+          () => true,
+          () => links[at] ?? 'up',
+        ),
+        `r${at}`,
+      ),
+    )
+    for (const { at, link } of list) {
+      links[at] = link
+      await replicas[at]?.update(KEY, (session = NEW_SESSION) => {
+        const input = (session.counts.input ?? 0) + TOKENS
+        return { value: { ...session, counts: { input } }, result: undefined }
+      })
+    }
+    links.fill('up')
+    for (const replica of replicas) await replica.heal()
+    return (await replicas[0]?.get(KEY))?.counts.input
+  }
+  const several = (at: number, link: Link, count: number) => Array.from({ length: count }, () => ({ at, link }))
+
+  it('are all there once when Redis is back, also where many writes in a row had failed', async () => {
+    const before = [...several(0, 'up', 1), ...several(0, 'late', 1)]
+    for (const link of ['refused', 'late'] as const) {
+      const list = [...before, ...several(0, link, 20), ...several(1, 'up', 1)]
+      expect(await countWith(list)).toBe(23 * TOKENS)
+    }
+  })
+
+  it('are all there once when Redis is back, whichever of them failed', async () => {
+    const link = fc.constantFrom<Link[]>('up', 'refused', 'late')
+    const events = fc.array(fc.record({ at: fc.nat(1), link }), { minLength: 1, maxLength: 30 })
+    const property = fc.asyncProperty(events, async (list) => {
+      expect(await countWith(list)).toBe(list.length * TOKENS)
+    })
+    await fc.assert(property, { numRuns: 500 })
   })
 })

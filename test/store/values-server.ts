@@ -4,6 +4,7 @@ import type { Session } from '../../src/core/session/session.ts'
 import {
   createReplicatedValues,
   NOT_STORED,
+  NotDoneError,
   type RemoteValues,
   type Versioned,
 } from '../../src/store/replicated-values.ts'
@@ -20,7 +21,7 @@ export function startServer() {
     isUp,
     read: async (key) => read(key),
     async replace(key, expected, next) {
-      if (link() === 'refused') throw new Error('no connection')
+      if (link() === 'refused') throw new NotDoneError('no connection')
       const current = read(key)
       const isSame = current.operations[0] === expected.operations[0]
       if (isSame) values.set(key, JSON.stringify(next))
