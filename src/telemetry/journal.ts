@@ -260,6 +260,11 @@ function openingKeyOf({ client, key, upstream, model }: Answered): string {
   return JSON.stringify([client, key, upstream, model.slice(0, MAX_NAME)])
 }
 
+/** Returns whether an answer is the one after the first of its run; the last answer of a run is no iteration. */
+function isSecond({ iteration, counts }: Answered): boolean {
+  return iteration === 2 || (iteration === 0 && counts.iterations === 2)
+}
+
 type WriteLines = (runs: readonly OpenRun[], end: string | null) => void
 
 function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: WriteLines, now: number): void {
@@ -278,7 +283,7 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: Wri
     open.delete(oldest[0])
   }
   const run = begin(event, isNewRun ? undefined : before)
-  const opening = before || apiId === undefined || event.iteration !== 2 ? undefined : open.get(openingKeyOf(event))
+  const opening = before || apiId === undefined || !isSecond(event) ? undefined : open.get(openingKeyOf(event))
   if (opening) claimFirst(opening, run, event)
   open.set(key, run)
   count(run, event, now)

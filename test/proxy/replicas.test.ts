@@ -1,5 +1,5 @@
 import { expect, it, onTestFinished, vi } from 'vitest'
-import type { Store } from '../../src/store/store.ts'
+import type { Link, Store } from '../../src/store/store.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBalancer } from '../support/balancer.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
@@ -96,6 +96,42 @@ it('a request that was to be stopped gets the answer that another replica got me
   expect(answers.map(({ governor }) => governor?.['has_final_answer'])).toEqual([true, true])
   expect(provider.requests).toHaveLength(1)
 })
+
+it.each([
+  ['shows it', false],
+  ['names it', true],
+])(
+  'the first answer of a session is counted once where the next request %s before what it used is known',
+  async (...[, isNamed]) => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const store = createStore()
+    const gate = createGate()
+    // The client gets the end of an answer before its usage is read, and may be at another replica at once.
+    const slow: Store = {
+      ...store,
+      async updateValue(kind, key, change) {
+        const { value } = change(kind.empty)
+        const { begun } = Object(value) as Partial<Link>
+        if (begun?.counts.input) await gate.isOpen
+        return store.updateValue(kind, key, change)
+      },
+    }
+    const first = await startGovernor(provider.url, {}, { store: slow })
+    const second = await startGovernor(provider.url, {}, { store })
+    if (isNamed) {
+      const { response, calls } = await callResponses(first.url, { input: 'Go.' })
+      const results = calls.map(({ call_id }) => ({ type: 'function_call_output', call_id, output: 'nothing' }))
+      await callResponses(second.url, { input: results, previous_response_id: response['id'] })
+    } else {
+      const step = await callModel(first.url, START)
+      await callModel(second.url, afterStep(START, step))
+    }
+    gate.open()
+    const sums = async () => (await listAll(store)).map(({ session: { counts } }) => [counts.iterations, counts.output])
+    await expect.poll(sums).toEqual([[2, 20]])
+  },
+)
 
 describeWith('redis-server', 'a session in Redis', () => {
   it('takes at most 6.5 KB after 100 iterations, and no more after 200', async () => {
