@@ -52,6 +52,7 @@ import {
   findSession,
   hintsIn,
   idInHeaders,
+  lacksUsage,
   namedSession,
   namesOf,
   parentOf,
@@ -346,13 +347,14 @@ async function countIn(
       return { session, result }
     // The session got its id with its second request: the first answer counts too.
     // Among conversations with the same beginning any answer will do.
-    const unclaimed = await store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
+    const taken = store.updateValue(UNCLAIMED_USAGE, sessionKey(tenant, prompt), (waiting) => ({
       value: waiting.length > 1 ? waiting.slice(0, -1) : undefined,
       result: waiting.at(-1),
     }))
-    // A provider may state no tokens of the prompt.
-    const { input, output, cost } = first?.counts ?? {}
-    if (!unclaimed || input || output || cost) return { session, result }
+    // Where the first answer is counted already, nothing waits for that.
+    const isCounted = first !== undefined && !lacksUsage(first)
+    const unclaimed = isCounted ? void unlessLost(emit, taken, undefined) : await taken
+    if (!unclaimed) return { session, result }
     const at = now()
     const adopt = (after = session) => adoptFirst(after, counted, result, unclaimed, at, request.tools)
     return { session, result: await store.update(key, adopt) }

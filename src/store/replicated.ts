@@ -115,7 +115,7 @@ async function* allSessions(
 function createValues(
   remote: RemoteStore,
   { limits, ...shared }: Pick<ReplicatedOptions, 'limits' | 'now' | 'lost'> & { readonly replica: string },
-): Pick<Store, 'value' | 'updateValue'> & { heal(): Promise<unknown> } {
+): Pick<Store, 'value' | 'updateValue'> & Required<Pick<Store, 'copyOf'>> & { heal(): Promise<unknown> } {
   const keepers = createKeepers(limits, MAX_VALUES, (bounds) =>
     createReplicatedValues<unknown>({
       ...shared,
@@ -136,6 +136,8 @@ function createValues(
       }
       return (found ?? kind.empty) as Value
     },
+    copyOf: <Value>(kind: ValueKind<Value>, key: SessionKey) =>
+      keepers.of(kind).copyOf(keyOfValue(kind, key)) as Value | undefined,
     updateValue: <Value, Result>(kind: ValueKind<Value>, key: SessionKey, change: ValueChange<Value, Result>) =>
       keepers.of(kind).update(keyOfValue(kind, key), (before) => change((before ?? kind.empty) as Value), kind.ttl),
     heal: () => Promise.all(keepers.all().map((kept) => kept.heal())),
@@ -186,6 +188,7 @@ export function createReplicatedStore(settings: RedisSettings, options: Replicat
     },
     get: sessions.get,
     value: values.value,
+    copyOf: values.copyOf,
     updateValue: values.updateValue,
     all: (ids, missed = () => {}, keys) => allSessions(remote, sessions, ids, missed, keys),
     recent: remote.recent,

@@ -217,6 +217,8 @@ export interface Store {
    */
   recent?(least: number, within: number, from?: RecentPlace): Promise<RecentKeys>
   value<Value>(kind: ValueKind<Value>, key: SessionKey): Promise<Value>
+  /** Returns what this process knows of a value, which may be old; unset where `value` costs no more. */
+  copyOf?<Value>(kind: ValueKind<Value>, key: SessionKey): Value | undefined
   updateValue<Value, Result>(
     kind: ValueKind<Value>,
     key: SessionKey,

@@ -5,7 +5,7 @@ import { startBalancer } from '../support/balancer.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { type ChatMessage, type Provider, runaway, type Script, startProvider } from '../support/provider.ts'
-import { openReplica, type Redis, startRedis } from '../support/redis.ts'
+import { openReplica, type Redis, startRedis, startWire } from '../support/redis.ts'
 import { callResponses, type Item, runResponses } from '../support/responses-agent.ts'
 import { repeatsUntilBlocked } from '../support/scripts.ts'
 import { createStore, listAll } from '../support/stores.ts'
@@ -149,6 +149,42 @@ describeWith('redis-server', 'a session in Redis', () => {
     expect(first.size).toBeLessThan(6.5 * 1_024)
     // Only numbers have more digits.
     expect(second.size).toBeLessThan(first.size + 128)
+  })
+})
+
+describeWith('redis-server', 'what a request of an agent with two calls in each answer asks of Redis', () => {
+  it('is who got one of them where its replica gave it both, and who got either elsewhere', async () => {
+    const calls = [1, 2].map((query) => ({ name: 'search', arguments: { query } }))
+    const provider = await startProvider(() => ({ calls }))
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    let looked = 0
+    const wire = await startWire(redis.port)
+    wire.onRequest((bytes) => {
+      looked += bytes.match(/HMGET\r\n\$\d+\r\n\S+ relayed\}/g)?.length ?? 0
+      return 'passed'
+    })
+    const config = { store: 'redis', redis: { url: wire.url, timeout: '5s' } }
+    const [first, second] = [await startGovernor(provider.url, config), await startGovernor(provider.url, config)]
+    let messages: ChatMessage[] = [...START]
+    const numbers: number[] = []
+    for (const { url } of [first, first, first, second, second]) {
+      looked = 0
+      const step = await callModel(url, messages)
+      messages = afterStep(messages, step)
+      numbers.push(looked)
+    }
+    expect(numbers).toEqual([0, 1, 1, 2, 1])
+    // A client may drop the newest of the calls, which the replica knows nothing of then.
+    const [last, ...others] = messages.toReversed()
+    expect(last?.role).toBe('tool')
+    const dropped = others.toReversed().map(({ tool_calls, ...message }) => ({
+      ...message,
+      ...(tool_calls && { tool_calls: tool_calls.slice(0, 1) }),
+    }))
+    const shown = dropped.filter(({ role, tool_call_id }) => role !== 'tool' || tool_call_id?.endsWith('_0'))
+    const step = await callModel(second.url, shown)
+    expect(step.headers.get('x-governor-iteration')).toBe('6/300')
   })
 })
 

@@ -188,7 +188,12 @@ async function relayedCalls(store: Store, tenant: string, { callIds }: RequestFa
   for (let at = callIds.length - 1; at >= 0 && answers < MAX_LOOKED_UP; at--) {
     const linked = linkedIds(callIds[at] ?? [])
     if (linked.length > 0) answers++
-    all.push(...(await Promise.all(linked.map(look))))
+    const [newest, ...others] = linked
+    if (newest === undefined) continue
+    // Where this process has linked the newest call itself, that one alone will most likely do.
+    const isLikely = isClear(store.copyOf?.(RELAYED_CALLS, sessionKey(tenant, newest)))
+    all.push(...(await Promise.all((isLikely ? [newest] : linked).map(look))))
+    if (isLikely && !isClear(all.at(-1)?.known)) all.push(...(await Promise.all(others.map(look))))
     if (all.some(({ known }) => isClear(known))) break
   }
   return all
@@ -227,8 +232,8 @@ export async function linkCalls(
   return (await Promise.all(linked)).find((claimed) => claimed !== undefined)
 }
 
-/** Returns whether what the first answer used is not known yet in the first state of a session. */
-function lacksUsage({ counts }: Session): boolean {
+/** Returns whether the first state of a session has nothing that its first answer used, as far as that was stated. */
+export function lacksUsage({ counts }: Session): boolean {
   const { input, output, cost } = counts
   return !input && !output && !cost
 }
