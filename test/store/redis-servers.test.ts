@@ -1,4 +1,5 @@
 /** The store on several servers: those that Sentinels watch, and a cluster. */
+import { readFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
@@ -88,6 +89,33 @@ describeWith('redis-server', 'replicas on a Redis Cluster', () => {
       expect(await countAll(fresh)).toEqual((await countAll(two)).map((number) => number - 1))
     },
   )
+
+  it('work with a user who may run only the documented commands, also while keys move to another server', async () => {
+    const servers = await startCluster(3)
+    const [from, to] = servers
+    if (!from || !to) throw new Error('no servers')
+    const text = readFileSync('docs/replicas.md', 'utf8').replaceAll(/\s+/g, ' ')
+    const [, both = ''] = /the commands `(hello [^`]+)`/.exec(text) ?? []
+    const [, cluster = ''] = /In a cluster, .*? `([^`]+)`/.exec(text) ?? []
+    const commands = `${both} ${cluster}`.split(' ').map((name) => `+${name}`)
+    const rules = ['on', '>secret', '~test:*', '&test:*', ...commands]
+    for (const { command } of servers) await command('ACL', 'SETUSER', 'governor', ...rules)
+    const named = servers.map(({ url }) => url.replace('//', '//governor:secret@'))
+    const replica = await openReplica(named[0] ?? '', { cluster: named, timeout: 5_000 })
+    await replica.until(true)
+    expect(await countAll(replica)).toEqual(all(1))
+    const [id, target] = [String(await from.command('CLUSTER', 'MYID')), String(await to.command('CLUSTER', 'MYID'))]
+    const keys = (await from.command('KEYS', 'test:s:*')) as string[]
+    expect(keys.length).toBeGreaterThan(5)
+    for (const key of keys) {
+      const slot = String(await from.command('CLUSTER', 'KEYSLOT', key))
+      await to.command('CLUSTER', 'SETSLOT', slot, 'IMPORTING', id)
+      await from.command('CLUSTER', 'SETSLOT', slot, 'MIGRATING', target)
+      await from.command('MIGRATE', '127.0.0.1', String(to.port), key, '0', '5000')
+    }
+    expect(await countAll(replica)).toEqual(all(2))
+    expect([replica.lost(), replica.problem()]).toEqual([0, ''])
+  })
 
   it('say so if they were given the address of one server alone', async () => {
     const [server] = await startCluster(3)
