@@ -334,7 +334,9 @@ async function countIn(
   const { store, emit, now } = exchange.services
   const { tenant, prompt } = found
   const known = { begun: found.begun, isClaimed: false }
-  const { begun: first, isClaimed } = found.begun ? await unlessLost(emit, claimFirst(store, found), known) : known
+  // While the processes can't see each other's changes, a claim might be seen by one of them alone.
+  const canClaim = found.begun !== undefined && !store.mayLack?.()
+  const { begun: first, isClaimed } = canClaim ? await unlessLost(emit, claimFirst(store, found), known) : known
   const begun = first && store.mayLack?.() ? lacking(first) : (first ?? NEW_SESSION)
   if (key === undefined) return countRequest(begun, request)
   try {
