@@ -129,6 +129,31 @@ const ROWS: readonly Row[] = [
   ['goose', 'exact', 'Please summarize the conversation history provided in the system prompt.'],
   ['crush', 'tag', 'system_reminder'],
   ['crush', 'prefix', 'The previous session was interrupted because it got too long,'],
+  ['oh-my-pi', 'tag', 'system-interrupt system-injection system-notice system-notification system-directive'],
+  ['oh-my-pi', 'tag', 'system-warning'],
+  ['oh-my-pi', 'tag', 'recap>User stepped away'],
+  ['oh-my-pi', 'prefix', "Resume the user's latest intent. Re-read kept recent messages above the summary"],
+  ['oh-my-pi', 'prefix', 'Automated capture turn — not a user reply;'],
+  ['oh-my-pi', 'exact', 'Continue task now; do not end turn here.'],
+  ['oh-my-pi', 'prefix', 'A session_stop handler blocked completion without a reason.'],
+  ['kimi-code', 'tag', 'notification hook_result'],
+  ['kimi-code', 'prefix', 'The conversation so far has been compacted to free up context.'],
+  ['grok-build', 'tag', 'monitor-event'],
+  ['nanocoder', 'prefix', 'Automatic diagnostics after the recent edits found issues. Please fix the diagnostics'],
+  ['nanocoder', 'prefix', 'Your previous response contained a malformed tool call.'],
+  ['nanocoder', 'exact', 'Context has been compacted. Please continue with the task.'],
+  ['nanocoder', 'exact', 'Please provide a summary or response based on the tool results above.'],
+  [
+    'nanocoder',
+    'exact',
+    'You produced reasoning but no final response. Please provide your answer based on your reasoning above.',
+  ],
+  [
+    'nanocoder',
+    'prefix',
+    '<conversation-summary>',
+    '(The above is an automated summary of earlier conversation. Continue from the most recent message.)',
+  ],
 ]
 
 const texts: HarnessText[] = []
@@ -183,6 +208,9 @@ export const SUMMARY_REQUESTS: readonly string[] = [
   `${REASONIX_LIMIT} ${REASONIX_EVIDENCE}`,
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_INCREASE}`,
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_EVIDENCE}`,
+  // nanocoder
+  'You have reached the maximum number of tool-execution turns for this run. Do not call any more tools. Produce your ' +
+    'final answer now using only the information you already have.',
   `This task has reached its {} budget. ${REASONIX_SYNTHESIS} Use the evidence already collected and label what is ` +
     'still uncertain; the user can continue in the next message.',
 ]

@@ -22,13 +22,20 @@ import {
 
 /** Arguments in which a model comments on its call: another wording makes no other call. */
 const COSMETIC: ReadonlySet<string> = new Set(['description', 'task_progress'])
+/** The same in oh-my-pi, whose tools all have it: a few words. Elsewhere `i` is an index, or a name. */
+const INTENT = 'i'
+const WORDS = /^\s*\p{L}\S*\s+\p{L}/u
+
+function isCosmetic(key: string, value: unknown): boolean {
+  return COSMETIC.has(key) || (key === INTENT && typeof value === 'string' && WORDS.test(value))
+}
 
 /** A string that is not closed goes on to the end: to look for its end from each of its quotes is not linear. */
 const STRING = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"?/g
 const NUMBER = /-?\d[\d.eE+-]*/g
 
-/** Returns the JSON of a value with sorted keys; without those in `left`, where there are others. */
-function sorted(value: unknown, left?: ReadonlySet<string>): string {
+/** Returns the JSON of a value with sorted keys; without cosmetic ones of `isArguments`, where there are others. */
+function sorted(value: unknown, isArguments = false): string {
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)
   const members: string[] = []
   if (Array.isArray(value)) {
@@ -36,7 +43,7 @@ function sorted(value: unknown, left?: ReadonlySet<string>): string {
     return `[${members.join()}]`
   }
   const keys = Object.keys(value).sort()
-  const others = keys.filter((key) => !left?.has(key))
+  const others = isArguments ? keys.filter((key) => !isCosmetic(key, Reflect.get(value, key))) : keys
   for (const key of others.length > 0 ? others : keys)
     members.push(`${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`)
   return `{${members.join()}}`
@@ -54,7 +61,7 @@ export function canonicalArguments(text: string, work?: Work): string {
   try {
     const value: unknown = JSON.parse(text)
     const numbers = text.replace(STRING, '').match(NUMBER) ?? []
-    return numbers.every((number) => String(Number(number)) === number) ? sorted(value, COSMETIC) : text.trim()
+    return numbers.every((number) => String(Number(number)) === number) ? sorted(value, true) : text.trim()
   } catch {
     return text
   }

@@ -72,6 +72,14 @@ describe('the hash of a call', () => {
     )
   })
 
+  it('is the same with another intent in a few words, and differs by an index or a name in its place', () => {
+    const read = (i: unknown) => JSON.stringify({ i, path: 'a.txt' })
+    expect(isSame(read('Reading the settings'), read('Looking once more'))).toBe(true)
+    expect(isSame(read(1), read(2))).toBe(false)
+    expect(isSame(read('first'), read('second'))).toBe(false)
+    expect(isSame('{"i":"Reading the settings"}', '{"i":"Looking once more"}')).toBe(false)
+  })
+
   it.each([
     ['alone', '{"description":"a"}', '{"description":"b"}'],
     ['beside each other alone', '{"description":"a","task_progress":"x"}', '{"description":"a","task_progress":"y"}'],
