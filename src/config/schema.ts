@@ -320,6 +320,7 @@ const sessions = section({
     'session_id',
     'x-session-id',
     'x-session-affinity',
+    'x-grok-session-id',
     'x-litellm-session-id',
     'x-litellm-trace-id',
     'helicone-session-id',

@@ -319,6 +319,13 @@ it('the session id of LiteLLM names a session, and its trace id where there is n
   expect(session(await callModel(url, START, { headers: trace }))).toBe('trace')
 })
 
+it('an empty session id of Grok Build names no session', async () => {
+  const { url } = await startBoth(runaway())
+  const named = await callModel(url, START, { headers: { 'x-grok-session-id': '01a2' } })
+  expect(session(named)).toBe('01a2')
+  expect(session(await callModel(url, START, { headers: { 'x-grok-session-id': '' } }))).toBeNull()
+})
+
 describe('a budget that a client declares', () => {
   const declared = { headers: { 'x-governor-max-iterations': '5' } }
 

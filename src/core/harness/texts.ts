@@ -139,6 +139,7 @@ const ROWS: readonly Row[] = [
   ['kimi-code', 'tag', 'notification hook_result'],
   ['kimi-code', 'prefix', 'The conversation so far has been compacted to free up context.'],
   ['grok-build', 'tag', 'monitor-event'],
+  ['openclaw', 'prefix', '<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>', '<<<END_OPENCLAW_INTERNAL_CONTEXT>>>'],
   ['nanocoder', 'prefix', 'Automatic diagnostics after the recent edits found issues. Please fix the diagnostics'],
   ['nanocoder', 'prefix', 'Your previous response contained a malformed tool call.'],
   ['nanocoder', 'exact', 'Context has been compacted. Please continue with the task.'],
