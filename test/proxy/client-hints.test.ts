@@ -61,6 +61,26 @@ describe('a request whose class Claude Code states in a header', () => {
   })
 })
 
+describe('a request of Grok Build', () => {
+  const asked = (id: string) => ({ headers: { 'x-grok-session-id': '01a2', 'x-grok-req-id': id } })
+
+  it('counts by the id of a request, unless that says that it asks for a line about the run', async () => {
+    const { url, provider } = await startBoth(runawayMessages(), {
+      budget: { max_iterations: 3 },
+      loop_guard: { enabled: false },
+    })
+    const begin = [{ role: 'user', content: 'Go.' }]
+    const { messages } = await runMessagesAgent(url, begin, { ...asked('2eb1e952-f65a'), max: 2 })
+    for (const kind of ['turn-summary', 'title-refresh', 'recap', 'promptsuggest', 'compact']) {
+      const { headers } = await callMessages(url, messages, asked(`xai-${kind}-be63c74a-c3c4`))
+      expect(headers.get('x-governor-iteration')).toBeNull()
+    }
+    const last = await callMessages(url, messages, asked('2eb1e952-f65a'))
+    expect(last.headers.get('x-governor-iteration')).toBe('3/3')
+    expect(provider.requests).toHaveLength(8)
+  })
+})
+
 describe('the budget of an agent whose system text begins with a line for billing', () => {
   it.each([false, true])(
     'is announced in the first message, with the same bytes in every request (stream: %s)',

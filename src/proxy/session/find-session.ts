@@ -349,9 +349,12 @@ export function agentNameOf(headers: RawHeaders): string | undefined {
   return name
 }
 
+/** How the id of a request begins with which Grok Build asks for a summary of the history, or for a line for people. */
+const GROK_ASIDE = /^xai-(?:turn-summary|title-refresh|recap|promptsuggest|compact)-/
+
 /**
- * Returns what Claude Code says of a request, before any guess by its form, to a gateway if
- * CLAUDE_CODE_GATEWAY_HINT_HEADERS is set: https://code.claude.com/docs/en/llm-gateway-protocol.
+ * Returns what a client says of a request, before any guess by its form: Claude Code to a gateway, if
+ * CLAUDE_CODE_GATEWAY_HINT_HEADERS is set (https://code.claude.com/docs/en/llm-gateway-protocol), and Grok Build.
  * `isStep`: it is a step of a run; `undefined` if that is not said in a known word. `isCompacted`: its history was
  * replaced by a summary. `isByAgent`: the agent sends it by itself.
  */
@@ -360,7 +363,10 @@ export function hintsIn(headers: RawHeaders) {
   const kind = headerOf(headers, 'x-claude-code-request-class')?.trim() ?? ''
   const compacted = headerOf(headers, 'x-claude-code-context-compacted')?.trim() ?? ''
   // It asks for a summary of the history, or for a title, a classification or a summary for people.
-  const isNoStep = /^(?:auto|manual|reactive)$/.test(compaction) || /^(?:compaction|auxiliary)$/.test(kind)
+  const isNoStep =
+    /^(?:auto|manual|reactive)$/.test(compaction) ||
+    /^(?:compaction|auxiliary)$/.test(kind) ||
+    GROK_ASIDE.test(headerOf(headers, 'x-grok-req-id') ?? '')
   const isStep = isNoStep ? false : /^(?:main|subagent|workflow)$/.test(kind) || undefined
   // GitHub Copilot says who wrote the last message.
   const isByAgent = headerOf(headers, 'x-initiator')?.trim().toLowerCase() === 'agent'
