@@ -60,6 +60,32 @@ describe.each([
 })
 
 describe.each([
+  ['with a session id', NAMED],
+  ['without a session id', {}],
+])('the words of a harness, %s,', (_, options) => {
+  it('change no number where they stand at the end of each request and are known', async () => {
+    const context = user('<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>\nNothing runs.\n<<<END_OPENCLAW_INTERNAL_CONTEXT>>>')
+    const requests = Array.from({ length: 6 }, (_, at) => [SYSTEM, TASK, ...steps(at), context])
+    expect(await iterations(requests, options)).toEqual(upTo(6))
+  })
+
+  it('begin no run where they interrupt an agent that repeats itself, and the loop goes on', async () => {
+    const interrupt = user('<system-interrupt reason="loop">\nThat was the same call five times.\n</system-interrupt>')
+    const { url } = await startBoth(runaway())
+    const loops: (string | null)[] = []
+    const same = () => 'same'
+    for (let at = 0; at < 7; at++) {
+      const messages = [SYSTEM, TASK, ...steps(Math.min(at, 5), same), ...(at < 5 ? [] : [interrupt])]
+      const later = steps(at, same).slice(10)
+      const { headers } = await callModel(url, [...messages, ...later], options)
+      expect(headers.get('x-governor-iteration')).toBe(`${at + 1}/300`)
+      loops.push(headers.get('x-governor-loop'))
+    }
+    expect(loops).toEqual([null, null, null, 'repetition;count=3', null, 'repetition;count=2', null])
+  })
+})
+
+describe.each([
   ['the same id each time', () => 'call_0'],
   ['no id', () => ''],
 ])('an agent that makes the same call in each step, with %s,', (_, id) => {

@@ -188,7 +188,9 @@ export function withoutHarnessNoise(text: string): string {
     kept += text.slice(at, start)
     at = end + REMINDER_END.length
   }
-  const said = (at === 0 ? text : (kept + text.slice(at)).trimEnd()).replace(HARNESS_FIELDS, '')
+  // A line ends with a reminder after it or without one. White space alone is still something.
+  const trimmed = (kept + text.slice(at)).trimEnd()
+  const said = (at === 0 && trimmed === '' ? text : trimmed).replace(HARNESS_FIELDS, '')
   const result = HAS_OUTPUT.test(said) ? said.replace(RUN_TIME_MEMBER, '') : said
   return result.replace(BEFORE_OUTPUT, (head) => head.replace(RUN_TIMES, ''))
 }

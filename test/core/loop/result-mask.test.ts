@@ -69,6 +69,11 @@ describe('two results', () => {
       b: 'ok\n\n<system-reminder>\nUse <the> tasks.\n</system-reminder>\n\n<system-reminder>x</system-reminder>\n',
     },
     { what: 'a reminder alone', a: 'ok', b: 'ok\n\n<system-reminder>\nUse the tasks.\n</system-reminder>' },
+    {
+      what: 'a reminder after a line that ends',
+      a: 'Wall time: 0.011 seconds\nok\n',
+      b: 'Wall time: 0.073 seconds\nok\n\n\n<system-reminder>\nThat was the same call.\n</system-reminder>',
+    },
     { what: 'the order of their lines', a: 'a.ts\nb.ts\nc.ts', b: 'c.ts\na.ts\nb.ts' },
   ])('that differ only in $what are equal', ({ a, b }) => {
     expect(isSame(a, b)).toBe(true)
