@@ -31,6 +31,9 @@ export const PROGRAMS = {
   cn: { name: '@continuedev/cli', version: '1.5.47', bin: 'cn' },
   copilot: { name: '@github/copilot', version: '1.0.102', bin: 'copilot' },
   gemini: { name: '@google/gemini-cli', version: '0.61.0', bin: 'gemini' },
+  kimi: { name: '@moonshot-ai/kimi-code', version: '2.1.0', bin: 'kimi' },
+  nanocoder: { name: '@nanocollective/nanocoder', version: '1.30.0', bin: 'nanocoder' },
+  omp: { name: '@oh-my-pi/pi-coding-agent', version: '18.2.3', bin: 'omp' },
   opencode: { name: 'opencode-ai', version: '1.18.33', bin: 'opencode' },
   pi: { name: '@earendil-works/pi-coding-agent', version: '1.6.0', bin: 'pi' },
   qwen: { name: '@qwen-code/qwen-code', version: '0.24.4', bin: 'qwen' },
@@ -63,6 +66,15 @@ export async function installForNode22(program: Program) {
   const node = await install(NODE_22)
   const path = `${dirname(await realpath(node))}:${process.env['PATH'] ?? ''}`
   return { binary: await install(program), env: { PATH: path } }
+}
+
+/** What oh-my-pi runs in. */
+const BUN: Program = { name: 'bun', version: '1.4.5', bin: 'bun' }
+
+/** Installs a program, and the Bun that it needs; returns its path, and the environment that it is to be started in. */
+export async function installForBun(program: Program) {
+  const bun = await install(BUN)
+  return { binary: await install(program), env: { PATH: `${dirname(bun)}:${process.env['PATH'] ?? ''}` } }
 }
 
 export interface Ran {
