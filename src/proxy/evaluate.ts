@@ -36,7 +36,7 @@ import { throwAtLimit } from './at-limit.ts'
 import { type AsideRequest, callFor, type Exchange } from './begin-exchange.ts'
 import { beginCharge, timeMeters } from './charge.ts'
 import { allowsModel } from './door/access-key.ts'
-import { countFault, isOfBody, isolated, unlessLost } from './fault.ts'
+import { countFault, isOfBody, isolated, noteFault, unlessLost } from './fault.ts'
 import { fetchedAt } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
 import { noteUnfetched } from './observe-fetched.ts'
@@ -132,7 +132,7 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const sought = await findSession(services, headers, tenant, asked, facts, lost)
   const found = await inTree(exchange, conversation, sought)
   const unfetched = fetchedAt(tenant, facts.previous ?? '', sought.linked, dialect)
-  if (unfetched) void noteUnfetched(exchange, unfetched)
+  if (unfetched) noteUnfetched(exchange, unfetched).catch((error) => noteFault(services.emit, error))
   const pause = pauseFor(exchange, found)
   const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
   if (pause) return await pausedIn(exchange, pause, pending.sent, requestOf(exchange, asked, facts, found), found)

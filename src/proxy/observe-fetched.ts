@@ -25,7 +25,7 @@ import { promptShare } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { type Exchange, emitFor, type FetchedAnswer } from './begin-exchange.ts'
 import { countLater } from './charge.ts'
-import { noteFault, unlessLost } from './fault.ts'
+import { isolated, noteFault, unlessLost } from './fault.ts'
 import { takeLater } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
 import { countBill, emitAnswered } from './observe-usage.ts'
@@ -64,7 +64,8 @@ export function observeFetched(x: Exchange, fetched: FetchedAnswer, head: Head):
 
 /** Returns the calls of an answer as the loop guard knows them until their results come. */
 function callsToCome(x: Exchange, { later }: FetchedAnswer, { calls = [] }: ResponseMetadata) {
-  return pendingCallsOf(calls, settingsFor(x.services.policies.loop, subjectOf(x, later.model)))
+  const { emit, policies } = x.services
+  return isolated(emit, 'loop_guard', pendingCallsOf, calls, settingsFor(policies.loop, subjectOf(x, later.model)))
 }
 
 /** Remembers the calls of an answer, unless another client has fetched it before. `isAgain`: there are further ones. */

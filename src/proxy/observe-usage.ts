@@ -68,8 +68,10 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     mayBePending: sent.isFetchedLater === true,
     begin: sent.stored || awaitsAnswer(x) ? (id) => noteResponseBegan(x, id) : undefined,
     relayed: isEnd && !awaitsAnswer(x) ? undefined : (callIds, isCut, kept) => noteOver(x, callIds, isCut, kept),
-    completed: (answer) =>
-      x.state.awaited ? void completeAwaited(x, x.state.awaited, answer) : noteCompleted(x, answer),
+    completed(answer) {
+      if (!x.state.awaited) return noteCompleted(x, answer)
+      completeAwaited(x, x.state.awaited, answer).catch((error) => noteFault(services.emit, error))
+    },
     fault: (error) => noteFault(services.emit, error),
   })
 }

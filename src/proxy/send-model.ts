@@ -8,7 +8,7 @@ import type { BoundThinking } from '../dialect/dialect.ts'
 import { decodedAtOnce, isReadable } from '../http/body.ts'
 import { contentEncoding, headerOf, statesEventStream, withHeaders } from '../http/headers.ts'
 import type { Head, UpstreamCall } from '../http/upstream.ts'
-import { peek, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
+import { peek, type ResponseObserver, send, UpstreamFailed, type UpstreamResponse } from '../http/upstream-response.ts'
 import { withTrace } from '../telemetry/tracing.ts'
 import type { Exchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
@@ -210,6 +210,14 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   return explained.response
 }
 
+/** Returns what observes the body of a response. */
+function observerOf(x: Exchange, call: UpstreamCall, head: Head, turn: Turn | undefined): ResponseObserver | undefined {
+  if (turn) return observeOutcome(turn, head, observeUsage(turn, call, head))
+  if (x.aside) return observeAside(x, x.aside, call, head)
+  if (x.fetched) return observeFetched(x, x.fetched, head)
+  return x.route.dialect ? undefined : observeModelList(x, call, head)
+}
+
 /**
  * Sends a call, and aborts it if the client leaves. The response is observed for usage; where no API is guarded, for
  * windows of models. `watched`: errors in its stream get their meaning. @throws {UpstreamFailed}
@@ -232,16 +240,13 @@ async function openUpstream(
     if (turn && status < 300 && !isReadable(contentEncoding(headers)))
       void noteGap(x.services, 'unread_coding', turn.found)
     const mayChange = watched && statesEventStream(headers) && contentEncoding(headers) === 'identity'
-    const list = x.route.dialect ? undefined : observeModelList(x, call, head)
-    return {
-      observer: turn
-        ? observeOutcome(turn, head, observeUsage(turn, call, head))
-        : x.aside
-          ? observeAside(x, x.aside, call, head)
-          : x.fetched
-            ? observeFetched(x, x.fetched, head)
-            : list,
-      filter: mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent, head)) : undefined,
+    try {
+      const filter = mayChange ? watchErrorFrames((frame, sent) => explainFrame(watched, frame, sent, head)) : undefined
+      return { observer: observerOf(x, call, head, turn), filter }
+    } catch (error) {
+      // The response passes all the same.
+      noteFault(x.services.emit, error)
+      return undefined
     }
   })
   if (x.client.isGone()) x.inFlight.abort()

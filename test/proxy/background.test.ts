@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { createMemoryStore } from '../../src/store/memory.ts'
+import type { SessionKey, Store, ValueKind } from '../../src/store/store.ts'
 import { ask, firstSession, listed } from '../support/admin.ts'
 import { startBackground } from '../support/background.ts'
 import { type Running, startGovernor } from '../support/governor.ts'
@@ -241,6 +242,37 @@ describe('an answer in the background', () => {
     await fetched(url, id)
     expect(usageOf(governor)).toEqual([expect.objectContaining({ estimated: true }), USAGE, USAGE])
     expect(gapsOf(governor)).toEqual(['background'])
+  })
+
+  it('is counted where the last event of its stream is longer than what is kept of that', async () => {
+    const provider = await startBackground(() => ({ text: 'x'.repeat(1_100_000) }))
+    for (const isAtOnce of [true, false]) {
+      const governor = await startGovernor(provider.url, CONFIG)
+      const { url } = governor
+      const text = await (await post(url, { input: 'Go.', stream: isAtOnce })).text()
+      if (!isAtOnce) await fetched(url, JSON.parse(text).id, '?stream=true')
+      await governor.until(({ kind }) => kind === 'answered')
+      expect(usageOf(governor)).toEqual([USAGE])
+    }
+  })
+
+  it('and the request that goes on from it reach the client whatever Governor keeps of them', async () => {
+    const provider = await startBackground(() => ({ text: 'It is 42.' }), { states: () => [] })
+    const kept = createMemoryStore({ max: 100, ttl: 600_000, maxBytes: 10_000_000 })
+    const spoiled = (value: unknown) =>
+      value && typeof value === 'object' && 'later' in value
+        ? { ...value, later: Object.assign({}, value.later, { prompt: undefined }) }
+        : value
+    const store: Store = {
+      ...kept,
+      value: async <Value>(kind: ValueKind<Value>, key: SessionKey) => spoiled(await kept.value(kind, key)) as Value,
+    }
+    const governor = await startGovernor(provider.url, {}, { store })
+    const { id } = (await (await post(governor.url, { input: 'Go.' })).json()) as Item
+    expect(await fetched(governor.url, id)).toMatchObject({ status: 'completed' })
+    expect((await post(governor.url, { input: 'More.', previous_response_id: id })).status).toBe(200)
+    await governor.until(({ kind }) => kind === 'failed_open')
+    expect(gapsOf(governor)).toEqual(['fault', 'fault', 'background'])
   })
 
   it('is in the transcript of its session', async () => {
