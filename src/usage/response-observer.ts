@@ -188,16 +188,20 @@ function report(observed: Observed): Promise<unknown> | undefined {
 /** Returns the metadata of a response whose end has come; none if it can't be read, which is reported after that. */
 function metadataOf(observed: Observed): ResponseMetadata {
   try {
-    observed.read = { length: observed.length, metadata: metadataIn(observed.target, bodyOf(observed)) }
+    observed.read = { length: observed.length, metadata: metadataIn(observed, bodyOf(observed)) }
     return observed.read.metadata
   } catch {
     return {}
   }
 }
 
-function metadataIn({ dialect, mayBePending }: ObserverTarget, body: ResponseTail): ResponseMetadata {
+function metadataIn({ target, streams, ending }: Observed, body: ResponseTail): ResponseMetadata {
+  const { dialect, mayBePending } = target
   const metadata = dialect.metadata(body)
-  return mayBePending ? { ...metadata, isPending: dialect.isPending?.(body) } : metadata
+  if (!mayBePending) return metadata
+  // The beginning of a last event that holds pictures is not kept.
+  const isOver = streams && ending === 'whole'
+  return { ...metadata, isPending: isOver ? false : dialect.isPending?.(body) }
 }
 
 /** Returns the ids of the calls in a body that is no stream; none if it is too long, or can't be read. */
@@ -323,7 +327,7 @@ function reportAnswer(observed: Observed, body: ResponseTail): void {
   let callsNothing: boolean | undefined
   let facts: ResponseFacts | undefined
   try {
-    metadata = observed.read?.length === length ? observed.read.metadata : metadataIn(target, body)
+    metadata = observed.read?.length === length ? observed.read.metadata : metadataIn(observed, body)
     callsNothing = dialect.callsNothing(body)
     if (withFacts) facts = dialect.responseFacts?.(body)
   } catch (error) {
