@@ -6,7 +6,7 @@
 /** A member of an event whose value is no list and no object. */
 const PLAIN = String.raw`"\w{1,32}"\s{0,4}:\s{0,4}(?:"(?:[^"\\\n]|\\.){0,256}"|[\w.+-]{1,32})`
 const BEFORE = String.raw`^data:\s{0,4}\{\s{0,8}(?:${PLAIN}\s{0,4},\s{0,8}){0,8}`
-const AFTER = String.raw`(?:\s{0,4},\s{0,8}${PLAIN}){0,8}\s{0,4}\}[ \t]{0,4}\r?\n`
+const AFTER = String.raw`(?:\s{0,4},\s{0,8}${PLAIN}){0,8}\s{0,4}\}[ \t]{0,4}[\r\n]`
 
 /**
  * Returns what finds events of these types in Latin-1: in the line that names the event, or where their type stands
@@ -14,7 +14,7 @@ const AFTER = String.raw`(?:\s{0,4},\s{0,8}${PLAIN}){0,8}\s{0,4}\}[ \t]{0,4}\r?\
  */
 export function eventOf(types: string): RegExp {
   const type = String.raw`"type"\s{0,4}:\s{0,4}"(?:${types})"`
-  return new RegExp(String.raw`^event:\s{0,4}(?:${types})[ \t]{0,4}\r?\n|${BEFORE}${type}|${type}${AFTER}`, 'gm')
+  return new RegExp(String.raw`^event:\s{0,4}(?:${types})[ \t]{0,4}[\r\n]|${BEFORE}${type}|${type}${AFTER}`, 'gm')
 }
 
 const ERROR = new RegExp(String.raw`${eventOf('error').source}|${BEFORE}"error"\s{0,4}:\s{0,4}\{`, 'm')

@@ -29,12 +29,14 @@ const ENDS: [string, keyof typeof DIALECTS, readonly object[], 'whole' | 'failed
     [{ type: 'response.completed', response: { tools: [{ error: {} }] } }],
     'whole',
   ],
+  ['none where its type comes last', 'responses', [{ response: { error: null }, type: 'response.completed' }], 'whole'],
 ]
 
 describe('an error in a stream', () => {
   it.each(ENDS)('is one only where an event says so itself: %s', (_, dialect, events, end) => {
     const body = events.map((event) => `data: ${JSON.stringify(event)}\n\n`).join('')
-    expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(body))).toBe(end)
+    for (const lineEnd of ['\n', '\r\n', '\r'])
+      expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(body.replaceAll('\n', lineEnd)))).toBe(end)
     const spaced = events.map((event) => `data: ${JSON.stringify(event, null, 1).replaceAll('\n', ' ')}\n\n`).join('')
     expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(spaced))).toBe(end)
   })
