@@ -39,7 +39,7 @@ import { allowsModel } from './door/access-key.ts'
 import { countFault, isOfBody, isolated, noteFault, unlessLost } from './fault.ts'
 import { fetchedAt } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
-import { noteUnfetched } from './observe-fetched.ts'
+import { noteUnfetched, noteUnfetchedIn } from './observe-fetched.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
 import { policyOf, subjectOf } from './policy-of.ts'
@@ -216,6 +216,8 @@ async function countAndDecide(
   const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
   const request = timeLimits ? { ...asked, timeLimits } : asked
   const { session, result: runState } = await countIn(exchange, bytes, request, found, key, counted)
+  if (sent.isFetchedLater && facts.previous === undefined && runState.newCalls > 0 && !runState.isRetry)
+    noteUnfetchedIn(exchange, found.tenant, runState.thread, dialect).catch((error) => noteFault(services.emit, error))
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')

@@ -84,17 +84,23 @@ export function fetchedAt(
   return { dialect, response, link: sessionKey(tenant, response), found, key: sessionKey(tenant, id), begun, later }
 }
 
+/** Returns the answer with this id, if it is still to come. */
+export async function answerToCome(
+  { store, emit }: Services,
+  tenant: string,
+  response: string,
+  dialect: Dialect,
+): Promise<FetchedAnswer | undefined> {
+  const linked = store.value(LINKS_AT_ONCE, sessionKey(tenant, response))
+  return fetchedAt(tenant, response, await unlessLost(emit, linked, undefined), dialect)
+}
+
 /** Returns the answer that a request fetches; `undefined` if nothing is known of it, or it was counted before. */
 export async function fetchedBy(
   services: Services,
   headers: RawHeaders,
   route: Route,
 ): Promise<FetchedAnswer | undefined> {
-  const { store, emit } = services
-  if (!route.later) return undefined
-  const { dialect } = route.later
-  const response = presentable(route.later.response)
-  const tenant = tenantOf(headers, route, services)
-  const linked = store.value(LINKS_AT_ONCE, sessionKey(tenant, response))
-  return fetchedAt(tenant, response, await unlessLost(emit, linked, undefined), dialect)
+  const { later } = route
+  return later && answerToCome(services, tenantOf(headers, route, services), presentable(later.response), later.dialect)
 }

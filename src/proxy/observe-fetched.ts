@@ -8,7 +8,7 @@ import { distinctIds } from '../core/conversation/transcript.ts'
 import { NO_COUNTS } from '../core/counters.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { addedTokens, countsByTool, resultTokens } from '../core/session/result-tokens.ts'
-import { NEW_SESSION, retryOf, type Session } from '../core/session/session.ts'
+import { NEW_SESSION, retryOf, type Session, type Thread } from '../core/session/session.ts'
 import {
   type Delivered,
   noteAcknowledged,
@@ -18,7 +18,7 @@ import {
   threadOf,
 } from '../core/session/transitions.ts'
 import { type CallUsage, estimateTokens } from '../core/usage.ts'
-import type { ResponseMetadata } from '../dialect/dialect.ts'
+import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type Head, isSuccess } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { promptShare } from '../usage/catalogue.ts'
@@ -26,7 +26,7 @@ import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { type Exchange, emitFor, type FetchedAnswer } from './begin-exchange.ts'
 import { countLater } from './charge.ts'
 import { isolated, noteFault, unlessLost } from './fault.ts'
-import { takeLater } from './later-answer.ts'
+import { answerToCome, takeLater } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
 import { countBill, emitAnswered } from './observe-usage.ts'
 import { policyOf, subjectOf } from './policy-of.ts'
@@ -187,4 +187,11 @@ export async function noteUnfetched(x: Exchange, fetched: FetchedAnswer): Promis
   void noteGap(services, 'background', fetched.found)
   const usage = { input: estimateTokens(fetched.later.prompt.bytes), output: 0, estimated: true }
   noteFetched(x, fetched, { usage, isCut: false })
+}
+
+/** Does so with the newest answer of a thread: a client sends all that was said, and names no response. */
+export async function noteUnfetchedIn(x: Exchange, tenant: string, { responses }: Thread, dialect: Dialect) {
+  const newest = responses?.at(-1)
+  const unfetched = newest === undefined ? undefined : await answerToCome(x.services, tenant, newest, dialect)
+  if (unfetched) await noteUnfetched(x, unfetched)
 }

@@ -120,8 +120,8 @@ export function observeAside(
 }
 
 /**
- * Adds what an answer that is no step of a run used to a session, and to its newest minute, and the name that its client
- * gives it. `isLater`: its cost alone.
+ * Adds what an answer that is no step of a run used to a session, and to its newest minute, and the name that its
+ * client gives it. `isLater`: its cost alone.
  */
 function withAside(
   session: Session,

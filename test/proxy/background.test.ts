@@ -275,6 +275,24 @@ describe('an answer in the background', () => {
     expect(gapsOf(governor)).toEqual(['fault', 'fault', 'background'])
   })
 
+  it('is estimated, and said, where the next request shows it and was fetched past Governor', async () => {
+    const provider = await startBackground((_, number) => ({ calls: [{ name: 'search', arguments: { number } }] }))
+    const governor = await startGovernor(provider.url, { budget: { run: { max_tokens: 300 } } })
+    const items: Item[] = [{ role: 'user', content: 'Go on and on. '.repeat(40) }]
+    for (let step = 0; step < 4; step++) {
+      const { id } = (await (await post(governor.url, { input: items })).json()) as Item
+      await fetched(provider.url, id)
+      const { output } = await fetched(provider.url, id)
+      for (const call of output as Item[])
+        items.push(call, { type: 'function_call_output', call_id: call['call_id'], output: `${step}` })
+    }
+    await governor.until(({ kind }) => kind === 'answered')
+    const { tokens: used, unguarded } = await firstSession(governor.url)
+    expect(used).toBeGreaterThan(300)
+    expect(unguarded).toEqual(['background'])
+    expect((await post(governor.url, { input: items })).headers.get('x-governor-verdict')).toBe('stop')
+  })
+
   it('is in the transcript of its session', async () => {
     const { url } = await answered({ sessions: { transcript: true } })
     const { id } = (await (await post(url, { input: 'What is it?' })).json()) as Item
