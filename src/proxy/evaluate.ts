@@ -216,8 +216,7 @@ async function countAndDecide(
   const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
   const request = timeLimits ? { ...asked, timeLimits } : asked
   const { session, result: runState } = await countIn(exchange, bytes, request, found, key, counted)
-  if (sent.isFetchedLater && facts.previous === undefined && runState.newCalls > 0 && !runState.isRetry)
-    noteUnfetchedIn(exchange, found.tenant, runState.thread, dialect).catch((error) => noteFault(services.emit, error))
+  if (sent.isFetchedLater) noteUnfetchedIn(exchange, found.tenant, request, runState, dialect)
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')

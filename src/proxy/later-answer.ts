@@ -10,6 +10,7 @@ import { LINKS_AT_ONCE, type Link, type SessionKey, sessionKey } from '../store/
 import type { FetchedAnswer } from './begin-exchange.ts'
 import type { Route } from './door/route.ts'
 import { unlessLost } from './fault.ts'
+import { keptName } from './overflow/windows.ts'
 import type { Services } from './services.ts'
 import { tenantOf } from './session/find-session.ts'
 import { iterationFacts, type Turn } from './turn.ts'
@@ -27,7 +28,7 @@ export function laterAnswerOf(turn: Turn): LaterAnswer {
   const { endedAt: _, ...outcome } = iterationFacts(turn, 200)
   return {
     counted,
-    model: conversation.model,
+    model: keptName(conversation.model),
     facts: outcome,
     isNamed: found.isNamed,
     conversation: found.conversation,

@@ -7,8 +7,9 @@ import { isRealAnswer } from '../core/conversation/real-answer.ts'
 import { distinctIds } from '../core/conversation/transcript.ts'
 import { NO_COUNTS } from '../core/counters.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
+import type { Request } from '../core/request.ts'
 import { addedTokens, countsByTool, resultTokens } from '../core/session/result-tokens.ts'
-import { NEW_SESSION, retryOf, type Session, type Thread } from '../core/session/session.ts'
+import { NEW_SESSION, type RunState, retryOf, type Session } from '../core/session/session.ts'
 import {
   type Delivered,
   noteAcknowledged,
@@ -190,8 +191,16 @@ export async function noteUnfetched(x: Exchange, fetched: FetchedAnswer): Promis
 }
 
 /** Does so with the newest answer of a thread: a client sends all that was said, and names no response. */
-export async function noteUnfetchedIn(x: Exchange, tenant: string, { responses }: Thread, dialect: Dialect) {
-  const newest = responses?.at(-1)
-  const unfetched = newest === undefined ? undefined : await answerToCome(x.services, tenant, newest, dialect)
-  if (unfetched) await noteUnfetched(x, unfetched)
+export function noteUnfetchedIn(
+  x: Exchange,
+  tenant: string,
+  { facts }: Request,
+  { thread, newCalls, isRetry }: RunState,
+  dialect: Dialect,
+): void {
+  const newest = thread.responses?.at(-1)
+  if (newest === undefined || facts.previous !== undefined || newCalls === 0 || isRetry) return
+  answerToCome(x.services, tenant, newest, dialect)
+    .then((unfetched) => unfetched && noteUnfetched(x, unfetched))
+    .catch((error) => noteFault(x.services.emit, error))
 }
