@@ -28,7 +28,6 @@ import { presentable } from '../core/text/presentable.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
 import { headerOf } from '../http/headers.ts'
-import { applyEdits } from '../json/edit.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { lacksPrice } from '../usage/catalogue.ts'
@@ -43,7 +42,7 @@ import { noteUnfetched, noteUnfetchedIn } from './observe-fetched.ts'
 import { noteUnpricedModel } from './observe-usage.ts'
 import { keptName } from './overflow/windows.ts'
 import { policyOf, subjectOf } from './policy-of.ts'
-import { knownRefusedEdits, withEdits } from './request-edits.ts'
+import { knownRefusedEdits, readAgain } from './request-edits.ts'
 import type { Services } from './services.ts'
 import {
   agentNameOf,
@@ -316,11 +315,8 @@ function withPendingResults(
 ): Pick<Turn, 'sent' | 'bytes' | 'call'> {
   const { pendingResults = [], redirectTo } = linked ?? {}
   const edits = asked.stored?.injectPendingResults(pendingResults, redirectTo)
-  const call = callFor(exchange, body)
-  const bytes = edits?.length ? applyEdits(json, edits) : json
-  const { asked: path, query } = exchange.route
-  const sent = bytes === json ? undefined : dialect.read({ path, query, body: bytes })
-  return sent ? { sent, bytes, call: withEdits(call, bytes, []) } : { sent: asked, bytes: json, call }
+  const unchanged = { sent: asked, bytes: json, call: callFor(exchange, body) }
+  return edits?.length ? readAgain(exchange, dialect, unchanged, edits) : unchanged
 }
 
 /** Counts a request in its session. If the store fails, it is counted by its transcript alone. */

@@ -22,7 +22,6 @@ import type { BlockedMessage, BufferedCalls } from '../dialect/dialect.ts'
 import { leaseFor } from '../http/body.ts'
 import { isSuccess } from '../http/upstream.ts'
 import { isEventStream, UpstreamFailed, type UpstreamResponse, withoutCompression } from '../http/upstream-response.ts'
-import { applyEdits } from '../json/edit.ts'
 import { type Answer, beginAnswer, redirectAll, saveResults } from './answer/answer-response.ts'
 import { type ClientStream, openClientStream } from './answer/client-stream.ts'
 import { bodyFilter, type ResponseFilter, streamFilter } from './answer/held-response.ts'
@@ -35,8 +34,8 @@ import {
   isUnsupported,
   placesFor,
   type RequestVariant,
+  readAgain,
   type SpokenRequest,
-  withEdits,
 } from './request-edits.ts'
 import { mayBeUnsupported, sendModel, sendSpoken } from './send-model.ts'
 import { changeSession, relayResponse, type Turn, updateSession } from './turn.ts'
@@ -62,12 +61,9 @@ interface Filtering {
  * answer that the client fetches later.
  */
 function answeredAtOnce(turn: Turn): Turn {
-  const { services, exchange, dialect, request, runState, sent, call } = turn
+  const { services, exchange, dialect, request, runState, sent } = turn
   if (!sent.isFetchedLater || !isolated(services.emit, 'loop_guard', mayBlockLoop, request, runState)) return turn
-  const { asked: path, query } = exchange.route
-  const bytes = applyEdits(turn.bytes, sent.answerAtOnce?.() ?? [])
-  const again = dialect.read({ path, query, body: bytes })
-  return again ? { ...turn, sent: again, bytes, call: withEdits(call, bytes, []) } : turn
+  return { ...turn, ...readAgain(exchange, dialect, turn, sent.answerAtOnce?.() ?? []) }
 }
 
 /** Sends the request and gives the client the response without blocked calls. @throws {UpstreamFailed} */

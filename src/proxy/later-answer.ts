@@ -39,8 +39,7 @@ export function laterAnswerOf(turn: Turn): LaterAnswer {
       isFirst: assistantHashes.length === 0 && previous === undefined ? true : undefined,
     },
     isOnly: !sent.stored,
-    prompt: promptBytesOf(request, runState),
-    countsTask: countsTask(policy),
+    prompt: promptBytesOf(request, runState, countsTask(policy)),
   }
 }
 

@@ -157,7 +157,7 @@ function sessionAfter(
   const { counted, model, isOnly, prompt } = later
   const { context } = threadOf(session, counted) ?? {}
   const { input, lastInput: tokens = input } = answer.usage
-  const isAdded = later.countsTask && !isLater
+  const isAdded = prompt.size !== undefined && !isLater
   const usage = isAdded ? { ...known, added: addedTokens(prompt, context, tokens) } : known
   const share = promptShare(answer.usage, services.catalogue, model, route.upstream)
   const iteration = { ...later.facts, endedAt: services.now() }

@@ -235,10 +235,10 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   // A cost that comes later has the shares of its tokens.
   const { lastInput: tokens = known.input } = known
-  const isTask = countsTask(policy)
-  const of = promptBytesOf(request, runState)
-  const usage = isLater || !isTask ? known : { ...known, added: addedTokens(of, thread.context, tokens) }
+  let usage = known
   if (!isLater || !state.prompt) {
+    const of = promptBytesOf(request, runState, !isLater && countsTask(policy))
+    if (of.size !== undefined) usage = { ...known, added: addedTokens(of, thread.context, tokens) }
     const results = resultTokens(of, thread.context, tokens)
     const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
     state.prompt = { tokens, results, share }
@@ -341,7 +341,7 @@ async function record(
   const { relayed } = turn.state
   const known = relayed ? noteRelayed(begun, counted, relayed) : begun
   const claimed = relayed && (await linkCalls(store, found, relayed, noteAnswer(known, counted, answer)))
-  if (claimed !== undefined) return countIn(turn, claimed, known, answer)
+  if (claimed !== undefined) return countFirst(turn, claimed, known, answer)
   const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
   const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
   await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({
@@ -351,11 +351,11 @@ async function record(
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
   const continued = await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
-  if (continued !== undefined) await countIn(turn, continued, begun, answer)
+  if (continued !== undefined) await countFirst(turn, continued, begun, answer)
 }
 
 /** Counts a first answer in the session that got its id before the answer was recorded. */
-async function countIn({ services, found, counted }: Turn, id: string, begun: Session, answer: AnswerFacts) {
+async function countFirst({ services, found, counted }: Turn, id: string, begun: Session, answer: AnswerFacts) {
   await services.store.update(sessionKey(found.tenant, id), (session = begun) => ({
     session: noteAnswer(session, counted, answer),
     result: undefined,

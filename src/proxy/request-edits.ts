@@ -2,11 +2,13 @@
 import type { Channel, Speech } from '../core/decide.ts'
 import type { Request } from '../core/request.ts'
 import { matchesAny } from '../core/text/glob.ts'
+import type { Dialect } from '../dialect/dialect.ts'
 import { lengthOf } from '../http/body.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
-import { type Edit, editedPieces } from '../json/edit.ts'
+import { applyEdits, type Edit, editedPieces } from '../json/edit.ts'
 import { type SessionKey, sessionKey, type ValueKind } from '../store/store.ts'
+import type { Exchange } from './begin-exchange.ts'
 import { noteFault, unlessLost } from './fault.ts'
 import type { RequestEdit, Services, UnsupportedEdit } from './services.ts'
 import type { FoundSession } from './session/find-session.ts'
@@ -185,4 +187,16 @@ export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit
   if (length <= ONE_PIECE) return { upstream, method, path, headers, body: Buffer.concat(pieces, length) }
   headers.push('content-length', String(length))
   return { upstream, method, path, headers, body: pieces }
+}
+
+/** Returns a request with edits of the client's own bytes; as it is if its dialect can't read it with them. */
+export function readAgain(
+  { route }: Exchange,
+  dialect: Dialect,
+  { sent, bytes, call }: Pick<Turn, 'sent' | 'bytes' | 'call'>,
+  edits: readonly Edit[],
+): Pick<Turn, 'sent' | 'bytes' | 'call'> {
+  const json = applyEdits(bytes, edits)
+  const again = dialect.read({ path: route.asked, query: route.query, body: json })
+  return again ? { sent: again, bytes: json, call: withEdits(call, json, []) } : { sent, bytes, call }
 }

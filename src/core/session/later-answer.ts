@@ -7,7 +7,7 @@ import type { CountedRequest, Delivered } from './transitions.ts'
 export interface LaterAnswer {
   readonly counted: CountedRequest
   readonly model: string
-  /** Its outcome for the record, as far as it is known. */
+  /** What the record of its session says of it so far. */
   readonly facts: Omit<IterationFacts, 'endedAt'>
   /** How its session was found: see `FoundSession`. */
   readonly isNamed: boolean
@@ -18,6 +18,4 @@ export interface LaterAnswer {
   /** Results of earlier calls come with those of this answer. */
   readonly isOnly: boolean
   readonly prompt: PromptBytes
-  /** A limit counts what tools have brought. */
-  readonly countsTask: boolean
 }

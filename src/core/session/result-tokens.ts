@@ -27,18 +27,23 @@ export interface PromptBytes {
   readonly isRetry: boolean
   /** Bytes of the results that it brings, by tool. */
   readonly results: readonly Named<number>[]
-  /** Bytes of those after the newest answer. */
-  readonly size: number
+  /** Bytes of those after the newest answer; unset if no limit counts what tools bring. */
+  readonly size: number | undefined
 }
 
-/** Returns what shows which tokens are results. */
-export function promptBytesOf(request: Request, { thread, isRetry }: RunState): PromptBytes {
-  const { conversation, facts } = request
-  const { previous, bytes = 0, messages, transcript } = facts
-  const newest = transcript.assistantMessages.at(-1)?.index ?? -1
+/** Returns the bytes of the results after an answer. */
+function sizeAfter(newest: number, { conversation, facts: { transcript } }: Request): number {
   let size = 0
   for (let at = newest + 1; at < transcript.length; at++)
     for (const result of conversation.resultSizes?.(at) ?? []) size += result.bytes
+  return size
+}
+
+/** Returns what shows which tokens are results. `countsTask`: a limit counts what tools bring. */
+export function promptBytesOf(request: Request, { thread, isRetry }: RunState, countsTask: boolean): PromptBytes {
+  const { previous, bytes = 0, messages, transcript } = request.facts
+  const newest = transcript.assistantMessages.at(-1)?.index ?? -1
+  const size = countsTask ? sizeAfter(newest, request) : undefined
   const isContinued = previous !== undefined
   const results = isContinued ? newResults(request, thread) : transcript.resultBytes
   return { bytes, messages, newest, isContinued, isRetry, results, size }
@@ -71,7 +76,7 @@ export function resultTokens(
  */
 export function addedTokens(of: PromptBytes, context: Thread['context'], tokens: number): number {
   const { bytes, messages, newest, isContinued, isRetry, size } = of
-  if (size === 0) return 0
+  if (!size) return 0
   const isLonger = context?.messages === newest && bytes - context.requestBytes >= size
   const grown = context && (isContinued || isLonger) ? tokens - context.tokens : 0
   if (grown > 0) return grown

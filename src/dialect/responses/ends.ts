@@ -21,18 +21,18 @@ export function isOver(piece: string): boolean {
   return piece.search(OVER) !== -1
 }
 
-/** Returns where the line of the last such event begins; -1 if there is none. */
+/** Returns the place in a piece where the line of the last event of a type begins; -1 if it has no such event. */
 function lastOf(piece: string, event: RegExp): number {
   const at = [...piece.matchAll(event)].at(-1)?.index ?? -1
   return at === -1 ? -1 : piece.lastIndexOf('\n', at) + 1
 }
 
-/** Returns where the last event begins that completes a response; -1 if there is none. */
+/** Returns the place of the last event that says that a response is complete; -1 if the piece has none. */
 export function lastCompleted(piece: string): number {
   return lastOf(piece, COMPLETED)
 }
 
-/** Returns where the last event begins that ends a stream, but for failures; -1 if there is none. */
+/** Returns the place of the last event that ends a stream without a failure; -1 if the piece has none. */
 export function lastEnd(piece: string): number {
   return lastOf(piece, WHOLE)
 }

@@ -8,8 +8,15 @@ import { attachmentHash } from '../shared/request.ts'
 
 /** Types of calls that the provider makes itself and answers in the same response; the last four are xAI's. */
 const HOSTED = new Set([
-  ...['web_search_call', 'file_search_call', 'code_interpreter_call', 'image_generation_call', 'mcp_call'],
-  ...['x_search_call', 'code_execution_call', 'view_image_call', 'view_x_video_call'],
+  'web_search_call',
+  'file_search_call',
+  'code_interpreter_call',
+  'image_generation_call',
+  'mcp_call',
+  'x_search_call',
+  'code_execution_call',
+  'view_image_call',
+  'view_x_video_call',
 ])
 
 /** How the ids of xAI's own calls begin that have the type of a client's call. */

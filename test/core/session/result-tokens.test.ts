@@ -139,7 +139,7 @@ describe('the tokens of results', () => {
           const fresh = Math.ceil(bytes / 2)
           const tokens = pruned === 0 ? fresh : context.tokens + fresh
           const results = resultTokens(
-            promptBytesOf({ conversation, facts } as never, { thread: { loopState } } as never),
+            promptBytesOf({ conversation, facts } as never, { thread: { loopState } } as never, false),
             context,
             tokens,
           )
@@ -232,7 +232,7 @@ describe('the tokens that results add to a prompt', () => {
   const request = requestOf({ ...requestFacts(messages), bytes: 4_000 }, { conversation })
   const [size = 0] = conversation.resultSizes?.(2).map(({ bytes }) => bytes) ?? []
   const addedAfter = (context: ThreadContext | undefined, isRetry = false) =>
-    addedTokens(promptBytesOf(request, { thread: threadWith(runWith()), isRetry } as RunState), context, 400)
+    addedTokens(promptBytesOf(request, { thread: threadWith(runWith()), isRetry } as RunState, true), context, 400)
 
   it.each<[string, ThreadContext | undefined, number]>([
     ['their share of its bytes where nothing is known of the one before', undefined, Math.round(size / 10)],
