@@ -11,38 +11,10 @@ cat >run.mjs <<'JS'
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { mkdirSync } from 'node:fs'
-import http from 'node:http'
-import { verdict } from './server.mjs'
-
-/** Starts a server that streams as Anthropic's Messages do; `answer(body)` returns `[text, stop_reason]`. */
-async function serveStreams(answer) {
-  const bodies = []
-  const server = http.createServer(async (request, reply) => {
-    let body = ''
-    for await (const piece of request) body += piece
-    bodies.push(JSON.parse(body))
-    const [text, stop_reason] = answer(bodies.at(-1))
-    const usage = { input_tokens: 1000, output_tokens: 7 }
-    const message = { id: `msg_${bodies.length}`, type: 'message', role: 'assistant', model: bodies.at(-1).model }
-    const events = [
-      { type: 'message_start', message: { ...message, content: [], stop_reason: null, stop_sequence: null, usage } },
-      { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } },
-      { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text } },
-      { type: 'content_block_stop', index: 0 },
-      { type: 'message_delta', delta: { stop_reason, stop_sequence: null }, usage: { output_tokens: 7 } },
-      { type: 'message_stop' },
-    ]
-    reply.writeHead(200, { 'content-type': 'text/event-stream' })
-    reply.end(events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  server.unref()
-  return { url: `http://127.0.0.1:${server.address().port}`, bodies }
-}
+import { serveMessageStreams, verdict } from './server.mjs'
 
 async function claude(answer, ...args) {
-  const { url, bodies } = await serveStreams(answer)
+  const { url, bodies } = await serveMessageStreams(answer)
   const folder = `${process.cwd()}/home`
   mkdirSync(folder, { recursive: true })
   const child = spawn(`${process.cwd()}/node_modules/.bin/claude`, ['-p', ...args, 'Which city?'], {
@@ -65,15 +37,16 @@ async function claude(answer, ...args) {
   return { code, requests: bodies.length, printed }
 }
 
+const half = { text: 'It is not Bergen, and', stop_reason: 'max_tokens' }
 const halves = (body) =>
   JSON.stringify(body.messages).includes('It is not Bergen, and')
-    ? ['the tallest one is in Oslo.', 'end_turn']
-    : ['It is not Bergen, and', 'max_tokens']
+    ? { text: 'the tallest one is in Oslo.' }
+    : half
 
 const text = await claude(halves)
 const json = await claude(halves, '--output-format', 'json')
 const { subtype, is_error, result } = JSON.parse(json.printed)
-const always = await claude(() => ['It is not Bergen, and', 'max_tokens'])
+const always = await claude(() => half)
 verdict(
   {
     text,

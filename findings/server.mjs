@@ -146,8 +146,8 @@ export async function serveGemini(answer) {
 }
 
 /**
- * Starts a server that streams as Anthropic's Messages do: `answer(body, number)` returns `{text, calls: [{name, input}], usage}`. Other
- * requests than for messages are not found.
+ * Starts a server that streams as Anthropic's Messages do: `answer(body, number)` returns `{text, calls: [{name, input}], usage,
+ * stop_reason}`, where `stop_reason` is set for an answer that is cut. Other requests than for messages are not found.
  */
 export async function serveMessageStreams(answer) {
   const bodies = []
@@ -157,7 +157,8 @@ export async function serveMessageStreams(answer) {
     if (!/^\/v1\/messages($|\?)/.test(request.url)) return reply.writeHead(404).end('{}')
     const number = bodies.push(JSON.parse(body))
     const { model } = bodies.at(-1)
-    const { text, calls = [], usage = { input_tokens: 1000, output_tokens: 7 } } = answer(bodies.at(-1), number)
+    const given = answer(bodies.at(-1), number)
+    const { text, calls = [], usage = { input_tokens: 1000, output_tokens: 7 } } = given
     const blocks = [
       ...[text ?? []].flat().map((text) => [
         { type: 'text', text: '' },
@@ -169,7 +170,7 @@ export async function serveMessageStreams(answer) {
       ]),
     ]
     const base = { id: `msg_${number}`, type: 'message', role: 'assistant', model, content: [] }
-    const stop_reason = calls.length > 0 ? 'tool_use' : 'end_turn'
+    const stop_reason = given.stop_reason ?? (calls.length > 0 ? 'tool_use' : 'end_turn')
     const events = [
       { type: 'message_start', message: { ...base, stop_reason: null, stop_sequence: null, usage } },
       ...blocks.flatMap(([content_block, delta], index) => [
