@@ -96,15 +96,23 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
   return names.size === 0 ? headers : [...withoutFields(headers, names), ...Object.entries(set).flat()]
 }
 
+const CONNECTION = 'connection'
+
 /** Returns the fields of one connection, also those that Connection names (RFC 9110, section 7.6.1). */
 function connectionFields(headers: RawHeaders): ReadonlySet<string> {
-  if (headerOf(headers, 'connection') === undefined) return HOP_BY_HOP
-  const fields = new Set(HOP_BY_HOP)
+  let fields: Set<string> | undefined
   for (let at = 0; at + 1 < headers.length; at += 2) {
-    if (headers[at]?.toLowerCase() !== 'connection') continue
-    for (const token of headers[at + 1]?.split(',') ?? []) fields.add(token.trim().toLowerCase())
+    const name = headers[at] ?? ''
+    if (name.length !== CONNECTION.length || name.toLowerCase() !== CONNECTION) continue
+    for (const token of headers[at + 1]?.split(',') ?? []) {
+      const field = token.trim().toLowerCase()
+      // `keep-alive`, which nearly every message names, needs no set of its own.
+      if (HOP_BY_HOP.has(field)) continue
+      fields ??= new Set(HOP_BY_HOP)
+      fields.add(field)
+    }
   }
-  return fields
+  return fields ?? HOP_BY_HOP
 }
 
 /**

@@ -880,6 +880,11 @@ export const ROWS = EVENTS as Readonly<Record<ProxyEvent['kind'], EventRow<Proxy
 
 type LogSink = Record<Line[0], (facts: object, message: string) => void>
 
+/** Returns what the line of an event says where its row does not state that. */
+function fieldsOf({ kind: _, apiId, ...fields }: ProxyEvent & OfSession) {
+  return { session_id: apiId, ...fields }
+}
+
 /**
  * Logs an event; most kinds give no line. `pageOf`: a link to a session by its id in the API. It stands in lines that
  * a person may want to act on, and not in that of each request.
@@ -888,8 +893,7 @@ export function logEvent(log: LogSink, event: ProxyEvent, pageOf: (id: string) =
   const { log: made } = ROWS[event.kind]
   const line = typeof made === 'function' ? made(event) : made
   if (!line) return
-  const { kind, apiId, ...fields }: ProxyEvent & OfSession = event
-  const [level, message, facts = { session_id: apiId, ...fields }] = line
+  const [level, message, facts = fieldsOf(event)] = line
   const id = 'session_id' in facts ? facts.session_id : undefined
   const isNews = event.kind !== 'request_ended' || (event.verdict ?? 'allow') !== 'allow'
   log[level](typeof id === 'string' && isNews ? { ...facts, page: pageOf(id) } : facts, message)

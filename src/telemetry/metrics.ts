@@ -21,10 +21,10 @@ const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, q
 /** The values of the labels in `MOST_VALUES` that came first. */
 type KnownValues = Record<string, Set<string | number>>
 
-/** Returns labels whose values are known, or count as `other`. */
-function bounded(known: KnownValues, labels: Labels): Labels {
+/** Returns labels whose values are known, or count as `other`. `open`: those that have many values. */
+function bounded(known: KnownValues, labels: Labels, open: readonly string[]): Labels {
   let bound = labels
-  for (const label in MOST_VALUES) {
+  for (const label of open) {
     const value = labels[label]
     if (value === undefined) continue
     known[label] ??= new Set()
@@ -40,6 +40,14 @@ function bounded(known: KnownValues, labels: Labels): Labels {
 const MOST_WAITING = 128
 
 type AnyMetric = Metric<ProxyEvent> | Measure<ProxyEvent>
+
+/** A metric that an event counts in. */
+interface Counted {
+  readonly metric: AnyMetric
+  /** Those of its labels that are in `MOST_VALUES`. */
+  readonly open: readonly string[]
+  readonly target: Counter | Histogram
+}
 
 /** Returns what an event adds to a metric. */
 function amountsOf(metric: AnyMetric, event: ProxyEvent): readonly Amount[] {
@@ -83,25 +91,27 @@ export function createMetrics(levels: Levels) {
     registry.registerMetric(gauge)
   }
   const known: KnownValues = {}
-  const byKind = new Map<string, { readonly metric: AnyMetric; readonly target: Counter | Histogram }[]>()
+  const byKind = new Map<string, Counted[]>()
   for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
     const ofKind = []
     for (const [name, metric] of Object.entries(metrics)) {
       const { help, labels = [], buckets } = metric
       const settings = { name, help, labelNames: labels, registers: [registry] }
+      const open = labels.filter((label) => label in MOST_VALUES)
       // Several events may count in one metric.
       const known = registry.getSingleMetric(name)
-      if (known instanceof Counter || known instanceof Histogram) ofKind.push({ metric, target: known })
-      else if (buckets) ofKind.push({ metric, target: new Histogram({ ...settings, buckets: [...buckets] }) })
-      else ofKind.push({ metric, target: new Counter(settings) })
+      if (known instanceof Counter || known instanceof Histogram) ofKind.push({ metric, open, target: known })
+      else if (buckets) ofKind.push({ metric, open, target: new Histogram({ ...settings, buckets: [...buckets] }) })
+      else ofKind.push({ metric, open, target: new Counter(settings) })
     }
     byKind.set(kind, ofKind)
   }
   const count = (event: ProxyEvent): void => {
-    for (const { metric, target } of byKind.get(event.kind) ?? []) {
+    for (const { metric, open, target } of byKind.get(event.kind) ?? []) {
       for (const [labels, amount = 1] of amountsOf(metric, event)) {
-        if (target instanceof Histogram) target.observe(bounded(known, labels), amount)
-        else target.inc(bounded(known, labels), amount)
+        const bound = bounded(known, labels, open)
+        if (target instanceof Histogram) target.observe(bound, amount)
+        else target.inc(bound, amount)
       }
     }
   }
