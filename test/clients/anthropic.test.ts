@@ -1,4 +1,5 @@
 import Anthropic from '@anthropic-ai/sdk'
+import { AnthropicVertex } from '@anthropic-ai/vertex-sdk'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ProxyEvent } from '../../src/telemetry/event.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -16,16 +17,29 @@ const research: Script = (_, number) =>
   ][number - 1] ?? { text: 'Nothing more.' }
 
 interface Form {
+  readonly api?: 'Vertex AI' | 'Anthropic'
   readonly stream: boolean
   readonly thread: boolean
+}
+
+interface Client {
+  readonly beta: { readonly messages: Pick<Anthropic['beta']['messages'], 'toolRunner'> }
 }
 
 function client(baseURL: string, headers: Record<string, string> = {}): Anthropic {
   return new Anthropic({ apiKey: 'sk-test', baseURL, maxRetries: 0, defaultHeaders: headers })
 }
 
+/** A client of Vertex AI, or of Anthropic. */
+function clientOf({ api }: Form, url: string): Client {
+  if (api !== 'Vertex AI') return client(url)
+  const authClient = { getRequestHeaders: () => Promise.resolve(new Headers({ authorization: 'Bearer ya29.test' })) }
+  const place = { projectId: 'p', region: 'us-east5', baseURL: `${url}/v1`, maxRetries: 0 }
+  return new AnthropicVertex({ ...place, authClient: authClient as never })
+}
+
 /** Runs the SDK's own tool loop and returns what an application sees of it. */
-async function run(sdk: Anthropic, { stream, thread }: Form, content = 'What is it?') {
+async function run(sdk: Client, { stream, thread }: Form, content = 'What is it?') {
   const runner = sdk.beta.messages.toolRunner({
     model: 'claude-test',
     max_tokens: 1000,
@@ -65,18 +79,22 @@ function textOf(message: Anthropic.Beta.BetaMessage | undefined): string {
   return (message?.content ?? []).map((block) => (block.type === 'text' ? block.text : '')).join('')
 }
 
-const FORMS: readonly Form[] = [false, true].flatMap((stream) => [false, true].map((thread) => ({ stream, thread })))
+const FORMS: readonly Form[] = [false, true].flatMap((stream) => [
+  { api: 'Anthropic', stream, thread: false },
+  { api: 'Anthropic', stream, thread: true },
+  { api: 'Vertex AI', stream, thread: false },
+])
 
 const bodies = (requests: readonly Received[]) => requests.map(({ body }) => body.toString())
 
-describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, thread: $thread)', (form) => {
+describe.each(FORMS)('the Anthropic SDK in its tool loop ($api, stream: $stream, thread: $thread)', (form) => {
   it('gives the same answer by the same steps, and sends the provider the same bytes, as without Governor', async () => {
     const direct = await startProvider(keepingThreads(research))
     const behind = await startProvider(keepingThreads(research))
     onTestFinished(() => Promise.all([direct.close(), behind.close()]).then(() => undefined))
     const { url } = await startGovernor(behind.url)
-    const without = await run(client(direct.url), form)
-    const through = await run(client(url), form)
+    const without = await run(clientOf(form, direct.url), form)
+    const through = await run(clientOf(form, url), form)
     expect(through).toEqual(without)
     expect(through.text).toBe('It is — after all — 42. 🎉')
     expect(bodies(behind.requests)).toEqual(bodies(direct.requests))
@@ -88,7 +106,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
     const { url, provider, events } = await startBoth(keepingThreads(runawayMessages()), {
       budget: { max_iterations: 5, adaptive: false },
     })
-    const { last, text, steps, governor } = await run(client(url), form)
+    const { last, text, steps, governor } = await run(clientOf(form, url), form)
     expect(text).toBe('This is what I found so far.')
     expect(last?.stop_reason).toBe('end_turn')
     expect(steps).toHaveLength(6)
@@ -110,7 +128,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
         JSON.stringify(json.messages).includes('[LOOP GUARD] Blocked') ? { text: 'I give up.' } : same,
       ),
     )
-    const { text, last, steps } = await run(client(url), form)
+    const { text, last, steps } = await run(clientOf(form, url), form)
     expect(text).toMatch(/^(?:Again\. )?I give up\.$/)
     expect(last?.stop_reason).toBe('end_turn')
     expect(steps).toHaveLength(7)
@@ -129,7 +147,7 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop (stream: $stream, threa
           : { text: 'Done.' }
       }),
     )
-    const { text } = await run(client(url), form)
+    const { text } = await run(clientOf(form, url), form)
     for (const { body } of provider.requests) if (body.includes('[LOOP GUARD] Blocked')) blocked++
     expect(text).toBe('Done.')
     expect(blocked).toBeGreaterThan(0)

@@ -33,6 +33,7 @@ const VERSIONS = {
   '@openai/agents': '@openai/agents@0.14.',
   '@openai/agents-0.20': '@openai/agents@0.20.',
   '@anthropic-ai/sdk': '@anthropic-ai/sdk@1.14.',
+  '@anthropic-ai/vertex-sdk': '@anthropic-ai/vertex-sdk@1.1.',
   langchain: 'langchain@1.5.',
   '@langchain/core': '@langchain/core@1.4.',
   '@langchain/openai': '@langchain/openai@1.6.',

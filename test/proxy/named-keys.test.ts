@@ -160,6 +160,7 @@ describe('a key that allows some models', () => {
     ...['/openai/v1beta/models/claude-opus:embedContent', '/openai/v1beta/models/claude-opus%3Apredict/'],
     '/openai/v1beta/models/gpt-test:predict/../claude-opus:batchGenerateContent%20',
     '/openai/v1beta/models/gpt-test:predict%2F..%2fclaude-opus:countTokens/.',
+    ...['', '/', '%2f'].map((end) => `/v1/publishers/anthropic//models/claude-opus:rawPredict${end}`),
   ])('gets 403 for the model in the path %s, whatever model the body names', async (path) => {
     const { url, provider } = await started(() => ({ body: {} }))
     const post = (target: string) =>

@@ -17,6 +17,7 @@ beforeAll(async () => {
       keyed: { url: upstream.url, api_key: 'sk-own', headers: { 'X-Team': 'blue' } },
       claude: { url: upstream.url, api_key: 'sk-ant-api03-own' },
       subscribed: { url: upstream.url, api_key: 'sk-ant-oat01-own' },
+      vertex: { url: upstream.url, api_key: 'ya29.own' },
     },
   })
 })
@@ -252,6 +253,7 @@ describe('the request headers', () => {
     ['/claude/v1/messages', 'X-API-Key: mine', 'x-api-key: sk-ant-api03-own'],
     ['/claude/v1/chat/completions', 'Authorization: Bearer mine', 'authorization: Bearer sk-ant-api03-own'],
     ['/subscribed/v1/messages', 'X-API-Key: mine', 'authorization: Bearer sk-ant-oat01-own'],
+    ['/vertex/v1/messages', 'X: 1', 'authorization: Bearer ya29.own'],
     ['/keyed/v1/messages', 'Authorization: Bearer mine', 'authorization: Bearer sk-own'],
   ])('to %s with “%s” contain “%s” when Governor takes the key from there', async (path, given, held) => {
     const request = await sent(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n${given}\r\n\r\n`)

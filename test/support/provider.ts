@@ -195,7 +195,7 @@ function send(response: ServerResponse, received: Received, answer: Answer, numb
     sendSuccess(response, streams, answer.headers, whole, eventTexts(responseEvents(whole)))
     return
   }
-  const isMessages = /\/v1\/messages(?:$|\?)/.test(received.target)
+  const isMessages = /(?:\/v1\/messages|awPredict)(?:$|\?)/.test(received.target)
   const [whole, streamed] = isMessages ? [message, events] : [completion, chunks]
   const texts = streams ? streamed(json, answer, number) : []
   sendSuccess(response, streams, answer.headers, whole(json, answer, number), texts)

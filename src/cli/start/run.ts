@@ -20,7 +20,7 @@ const MAX_ADDRESSES = 5
 
 /** What agents need besides a base URL, by the names of their programs. */
 const NEEDS: Readonly<Record<string, string>> = {
-  claude: 'unset CLAUDE_CODE_USE_BEDROCK and CLAUDE_CODE_USE_VERTEX: these APIs are not guarded',
+  claude: 'unset CLAUDE_CODE_USE_BEDROCK and CLAUDE_CODE_USE_VERTEX: governor run leads neither to itself',
   copilot: 'set COPILOT_MODEL and COPILOT_PROVIDER_API_KEY: the models of GitHub are not guarded',
   gemini: 'set GEMINI_API_KEY and choose it with /auth: the API behind a Google login is not guarded',
 }

@@ -5,6 +5,7 @@ import type { Conversation, Role, TaskBudget } from '../../core/conversation/con
 import type { Channel } from '../../core/decide.ts'
 import { nameOf } from '../../core/hash.ts'
 import { isObject, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { decodedPath } from '../../core/text/decoded-path.ts'
 import { decodeInTurns } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
@@ -24,7 +25,7 @@ import {
   skipValue,
   valueAfter,
 } from '../../json/scan.ts'
-import type { Api, BlockedMessage, Dialect, ErrorKind, StoredHistory, ToolBan } from '../dialect.ts'
+import type { Api, BlockedMessage, Dialect, ErrorKind, RequestInput, StoredHistory, ToolBan } from '../dialect.ts'
 import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
   type AddText,
@@ -307,7 +308,13 @@ function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefin
   return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
 }
 
-const read: Dialect['read'] = ({ body, known }) => {
+/** A path of Vertex AI, which names the model; `count-tokens` is none. */
+const VERTEX = /\/publishers\/+anthropic\/+models\/+(?!count-tokens:)([^/]+):(?:rawPredict|streamRawPredict)\/*$/
+
+const modelInPath = ({ path }: RequestInput) => VERTEX.exec(decodedPath(path))?.[1]
+
+const read: Dialect['read'] = (input) => {
+  const { body, known } = input
   const index = indexList(body, 'messages', readItem, known)
   if (!index) return undefined
   const { json, items } = index
@@ -316,6 +323,7 @@ const read: Dialect['read'] = ({ body, known }) => {
   const stored = threadOf(index, contentOf)
   const previous = stored?.previous
   const summary = summaryIn(json, items[0], contentOf)
+  const model = modelInPath(input)
   const conversation: Conversation = conversationOf(
     index,
     (_index, at) => (at === -1 ? systemOf(index) : textsAndCallsOf(contentOf(at))),
@@ -330,6 +338,7 @@ const read: Dialect['read'] = ({ body, known }) => {
       isCompacted: summary !== undefined,
       taskBudget: taskBudgetIn(index),
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),
+      ...(model === undefined ? {} : { model }),
     },
     items,
     contents,
@@ -393,8 +402,8 @@ export const anthropic: Api = {
   credentialHeaders: ['authorization', 'x-api-key'],
   credentialParameters: [],
   credentialHeader(key, sent) {
-    // Anthropic accepts each of its own kinds of keys in one header only.
-    if (key.startsWith('sk-ant-oat')) return 'authorization'
+    // Anthropic and Google accept each of their own kinds of keys in one header only.
+    if (/^(?:sk-ant-oat|ya29\.)/.test(key)) return 'authorization'
     return key.startsWith('sk-ant-') ? 'x-api-key' : (sent ?? 'x-api-key')
   },
   errorBody: (kind, message) => JSON.stringify({ type: 'error', error: { type: ERROR_TYPES[kind], message } }),
@@ -419,9 +428,13 @@ export const messages: Dialect = {
   api: anthropic,
   // `v1/messages/count_tokens` and `v1/messages/batches` return no answer; `threads/ID/messages` is another API. The
   // base URL of some clients has no `v1`.
-  claims: (segments, hasHeader) =>
-    segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true) ? 1 : 0,
+  claims(segments, hasHeader) {
+    if (VERTEX.test(`/${segments.slice(-4).join('/')}`)) return 4
+    return segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true) ? 1 : 0
+  },
   read,
+  modelOf: (input) =>
+    (modelInPath(input) ?? stringIn(input.body, members(input.body, root(input.body)), 'model')) || undefined,
   responseId: firstId,
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
   // platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks

@@ -255,9 +255,23 @@ describe('a Messages request that is read', () => {
     [['v1', 'messages', 'batches'], false],
     [['v1', 'threads', 'thread_1', 'messages'], false],
     [['messages'], false],
+    [['publishers', 'anthropic', 'models', 'claude@1:rawPredict'], true],
+    [['v1', 'projects', 'p', 'locations', 'l', 'publishers', 'anthropic', 'models', 'c:streamRawPredict'], true],
+    [['publishers', 'anthropic', 'models', 'count-tokens:rawPredict'], false],
+    [['publishers', 'anthropic', 'models', 'c:predict'], false],
+    [['publishers', 'mistralai', 'models', 'c:rawPredict'], false],
     [[], false],
   ])('Messages claims the path %j: %s', (segments, claims) => {
     expect(messages.claims(segments) > 0).toBe(claims)
+  })
+
+  it('the model of a request to Vertex AI is that of its path', () => {
+    const path = '/v1/projects/p/locations/l/publishers/anthropic/models/claude-x%4020250929:streamRawPredict'
+    for (const text of ['{"messages":[],"stream":true}', '{"model":"other","messages":[],"stream":true}']) {
+      const input = { path, body: Buffer.from(text) }
+      expect(messages.modelOf(input)).toBe('claude-x@20250929')
+      expect(messages.read(input)?.conversation).toMatchObject({ model: 'claude-x@20250929', streams: true })
+    }
   })
 
   it('a message can contain several calls or results, beside texts', () => {
