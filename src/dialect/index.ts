@@ -14,6 +14,9 @@ export const BUILT_IN_UPSTREAMS: readonly BuiltInUpstream[] = [...new Set(DIALEC
 /** What a body has, in any of these APIs and in others like them, that holds a conversation or offers tools for one. */
 export const AGENT_KEYS: readonly string[] = ['"messages"', '"tools"']
 
+/** The last part of a path, in any API, that counts, shows or keeps a prompt: no model answers there. */
+export const ANSWERS_NOTHING = /count[-_]?tokens|^(?:tokenize|apply-template|cachedContents)$/i
+
 /** The API of requests that no dialect claims and no other API recognizes. */
 export const DEFAULT_API: Api = openai
 

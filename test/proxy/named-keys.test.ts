@@ -120,6 +120,11 @@ const BODIES = [
     type: 'permission_error',
   },
   { path: '/v1/messages/count_tokens', body: { messages: [] }, type: 'permission_error' },
+  {
+    path: '/v1/publishers/anthropic/models/count-tokens:rawPredict',
+    body: { messages: [] },
+    type: 'invalid_request_error',
+  },
   { path: '/v1/embeddings', body: { input: 'x' }, type: 'invalid_request_error' },
 ]
 

@@ -95,6 +95,15 @@ describe('what is not guarded is counted, said once for each session, and shown 
     ['/v1/messages/count_tokens', { messages: [], tools: [] }, 0],
     ['/v1/messages/batches', { requests: [{ custom_id: 'a', params: { messages: [], tools: [] } }] }, 1],
     ['/v1/responses/compact', { input: [], tools: [] }, 0],
+    ['/v1/responses/input_tokens', { input: [], tools: [] }, 0],
+    ['/v1beta/models/m:countTokens', { generateContentRequest: { contents: [], tools: [] } }, 0],
+    ['/v1/projects/p/locations/l/publishers/google/models/m:countTokens', { contents: [], tools: [] }, 0],
+    ['/v1/projects/p/locations/l/publishers/anthropic/models/count-tokens:rawPredict', { messages: [], tools: [] }, 0],
+    ['/v1beta/cachedContents', { contents: [], tools: [] }, 0],
+    ['/tokenize', { messages: [], tools: [] }, 0],
+    ['/v1beta/models/m:embedContent', { content: {} }, 0],
+    ['/v1beta/models/m:batchGenerateContent', { batch: { requests: [{ request: { contents: [], tools: [] } }] } }, 1],
+    ['/v1/projects/p/locations/l/publishers/mistralai/models/m:rawPredict', { messages: [] }, 1],
     ['/v1/files', 'a file with "messages"', 1],
   ])('where an agent calls a path that is not guarded: %s %j', async (path, body, requests) => {
     const { url, logs } = await startBoth(() => ({ status: 200, body: {} }))

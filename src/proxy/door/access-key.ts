@@ -73,9 +73,12 @@ export function refuseModel(x: Exchange): boolean {
   return true
 }
 
-/** Returns the model in the path of a Google API (`…/models/NAME:predict`), which counts there whatever the body says. */
+/**
+ * Returns the model in the path of a Google API (`…/models/NAME:predict`), which counts there whatever the body says;
+ * `count-tokens` is none.
+ */
 function modelInPath(path: string): string | undefined {
-  return /^(.+):/.exec(resolved(path).at(-1) ?? '')?.[1]
+  return /^(?!count-tokens:)(.+):/.exec(resolved(path).at(-1) ?? '')?.[1]
 }
 
 /**

@@ -2,7 +2,7 @@
 import { decodedPath } from '../../core/text/decoded-path.ts'
 import { matchesAny } from '../../core/text/glob.ts'
 import type { Api, Dialect } from '../../dialect/dialect.ts'
-import { DEFAULT_API, nameBefore } from '../../dialect/index.ts'
+import { ANSWERS_NOTHING, DEFAULT_API, nameBefore } from '../../dialect/index.ts'
 import type { Client } from '../../http/client.ts'
 import { namesKey, withoutValues, withoutValuesInQuery } from '../../http/credentials.ts'
 import {
@@ -33,7 +33,7 @@ export interface Route {
   readonly dialect: Dialect | undefined
   /** Set on requests that may fetch an answer, by the id of its response. */
   readonly later: { readonly dialect: Dialect; readonly response: string } | undefined
-  /** No API that is guarded has this path, nor the one above it: an agent may call a model here that is not guarded. */
+  /** It may call a model, and no API that is guarded has this path: an agent may call one here that is not guarded. */
   readonly isUnknown: boolean
   /** The API whose clients expect its errors, and its place for keys. */
   readonly api: Api
@@ -74,9 +74,11 @@ export function upstreamOf(name: string, settings: UpstreamSettings, publicUrl?:
 
 type Routing = Pick<Services, 'upstreams' | 'dialects'>
 
-/** True for what lies under the path of a guarded API, as its counts of tokens do; a batch calls models, too. */
-function isBelow(dialects: readonly Dialect[], segments: readonly string[]): boolean {
-  return segments.at(-1) !== 'batches' && dialects.some((one) => one.claims(segments.slice(0, -1), true) > 0)
+/** True for what calls no model: it says so, or lies under the path of a guarded API; a batch calls models, too. */
+function answersNothing(dialects: readonly Dialect[], segments: readonly string[]): boolean {
+  const last = segments.at(-1) ?? ''
+  if (ANSWERS_NOTHING.test(last)) return true
+  return last !== 'batches' && dialects.some((one) => one.claims(segments.slice(0, -1), true) > 0)
 }
 
 const posts = new WeakMap<Routing, (target: string) => Route>()
@@ -137,7 +139,7 @@ function findRoute({ upstreams, dialects }: Routing, { method, target, headers }
     query: whole.slice(asked.length + 1),
     dialect,
     later,
-    isUnknown: method === 'POST' && !claimed && !later && !isBelow(dialects, segments),
+    isUnknown: method === 'POST' && !claimed && !later && !answersNothing(dialects, segments),
     api,
   }
 }
