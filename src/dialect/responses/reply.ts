@@ -62,7 +62,7 @@ function streamedItems({ head, tail, whole }: ResponseTail): readonly Json[] {
 /** Returns the items of the event that ends a stream. */
 function lastItems(bytes: Buffer): readonly Json[] {
   const last = lastEnd(bytes.toString('latin1'))
-  return last === -1 ? [] : (itemsInLine(lineAt(bytes, last)) ?? []).slice(0, MAX_ITEMS)
+  return ((last && itemsInLine(bytes.toString('utf8', last.start, last.end))) ?? []).slice(0, MAX_ITEMS)
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
@@ -123,12 +123,6 @@ function callIdsIn(line: string): readonly string[] {
   return items ? callsIn(items).map(({ id }) => id) : ids
 }
 
-/** Returns the line of a stream that holds the byte at `at`. */
-function lineAt(bytes: Buffer, at: number): string {
-  const end = bytes.indexOf('\n', at)
-  return bytes.toString('utf8', bytes.lastIndexOf('\n', at) + 1, end === -1 ? bytes.length : end)
-}
-
 /** Returns the output, also as the text that some providers send and SDKs compute otherwise. */
 function outputOf(response: Json, output: readonly Json[]): Json {
   return { output, ...('output_text' in response ? { output_text: textOfOutputItems(output) } : {}) }
@@ -168,7 +162,9 @@ export const responsesReplies = {
     // The last event of a stream repeats all output.
     const text = tail.toString('latin1')
     const last = lastCompleted(text)
-    return last !== -1 && isWithoutCalls(text.slice(last), () => itemsInLine(lineAt(tail, last)))
+    if (!last) return false
+    const { start, end } = last
+    return isWithoutCalls(text.slice(start), () => itemsInLine(tail.toString('utf8', start, end)))
   },
   isPending({ head, tail, whole, streams }) {
     if (streams) return !isOver(tail.toString('latin1'))

@@ -1,25 +1,73 @@
 /**
- * Finds events of a stream by their type, without decoding them. An event may hold any JSON of a client, of a model or
- * of a provider's filter (a tool's parameter `error`, a call's argument), so that only its own members count.
+ * Finds events of a stream by their own members, without decoding them. An event may hold any JSON of a client, of a
+ * model or of a provider's filter (a tool's parameter `error`, a call's argument), so that no other members count.
  */
+import {
+  firstKey,
+  isString,
+  nextKey,
+  QUOTE,
+  type Span,
+  skipSpace,
+  skipString,
+  skipValue,
+  valueAfter,
+} from '../../json/scan.ts'
 
-/** A member of an event whose value is no list and no object. */
-const PLAIN = String.raw`"\w{1,32}"\s{0,4}:\s{0,4}(?:"(?:[^"\\\n]|\\.){0,256}"|[\w.+-]{1,32})`
-const BEFORE = String.raw`^data:\s{0,4}\{\s{0,8}(?:${PLAIN}\s{0,4},\s{0,8}){0,8}`
-const AFTER = String.raw`(?:\s{0,4},\s{0,8}${PLAIN}){0,8}\s{0,4}\}[ \t]{0,4}[\r\n]`
-
-/**
- * Returns what finds events of these types in Latin-1: in the line that names the event, or where their type stands
- * before or after all that is a list or an object.
- */
-export function eventOf(types: string): RegExp {
-  const type = String.raw`"type"\s{0,4}:\s{0,4}"(?:${types})"`
-  return new RegExp(String.raw`^event:\s{0,4}(?:${types})[ \t]{0,4}[\r\n]|${BEFORE}${type}|${type}${AFTER}`, 'gm')
+/** Reads an object's own members from a key on, or what has come of them. `isLast`: its end is that of the line. */
+function ownMembers(line: Buffer, findKey: () => number) {
+  const own = { type: '', hasError: false, isLast: false }
+  try {
+    let key = findKey()
+    while (line[key] === QUOTE) {
+      const keyEnd = skipString(line, key)
+      const value = valueAfter(line, keyEnd)
+      if (isString(line, key, keyEnd, 'error'))
+        own.hasError = /^(?:\{|"[^"])/.test(line.toString('latin1', value, value + 2))
+      const end = skipValue(line, value)
+      if (isString(line, key, keyEnd, 'type')) own.type = line.toString('latin1', value + 1, end - 1)
+      key = nextKey(line, end)
+    }
+    own.isLast = skipSpace(line, key + 1) === line.length
+  } catch {
+    // The rest has not come, or it is no JSON.
+  }
+  return own
 }
 
-const ERROR = new RegExp(String.raw`${eventOf('error').source}|${BEFORE}"error"\s{0,4}:\s{0,4}\{`, 'm')
+const DATA = 'data:'
+
+/**
+ * Returns a function that finds the last line of a piece of a stream, in Latin-1, that names an event of these types or
+ * has its data; `mayFail`: or has an error. Of a line that began before the piece it reads what follows its last type.
+ */
+export function eventOf(types: string, mayFail = false): (piece: string) => Span | undefined {
+  const named = new RegExp(String.raw`^event:\s{0,4}(?:${types})[ \t]{0,4}$`)
+  const quoted = new RegExp(`"(?:${types})"`)
+  const typed = new RegExp(String.raw`"type"\s{0,4}:\s{0,4}"(?:${types})"`, 'g')
+  const type = new RegExp(`^(?:${types})$`)
+  const isOne = (line: string, isOver: boolean): boolean => {
+    if (!quoted.test(line)) return isOver && named.test(line)
+    const bytes = Buffer.from(line, 'latin1')
+    const isBegun = !line.startsWith(DATA)
+    const first = () =>
+      isBegun ? ([...line.matchAll(typed)].at(-1)?.index ?? -1) : firstKey(bytes, skipSpace(bytes, DATA.length))
+    const own = ownMembers(bytes, first)
+    return (type.test(own.type) || (mayFail && own.hasError)) && (!isBegun || (own.isLast && isOver))
+  }
+  return (piece) => {
+    let last: Span | undefined
+    for (const { 0: line, index: start } of piece.matchAll(/.+/g)) {
+      const end = start + line.length
+      if (isOne(line, end < piece.length)) last = { start, end }
+    }
+    return last
+  }
+}
+
+const lastError = eventOf('error', true)
 
 /** True if a piece of a stream, in Latin-1, reports an error. */
 export function hasError(piece: string): boolean {
-  return piece.includes('error') && ERROR.test(piece)
+  return piece.includes('error') && lastError(piece) !== undefined
 }

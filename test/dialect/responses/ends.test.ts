@@ -22,10 +22,10 @@ const schema = fc.letrec((tie) => ({
 /** How a server writes its events. */
 const form = fc.record({
   /** Where the type of an event stands. */
-  type: fc.constantFrom('first', 'second', 'last', 'before the last'),
+  type: fc.constantFrom('first', 'second', 'last', 'before the last', 'between'),
   isNamed: fc.boolean(),
   space: fc.constantFrom('', ' '),
-  end: fc.constantFrom('\n', '\r\n'),
+  end: fc.constantFrom('\n', '\r\n', '\r'),
 })
 
 type Form = typeof form extends fc.Arbitrary<infer Value> ? Value : never
@@ -37,6 +37,7 @@ function written({ type, ...event }: Item, number: number, of: Form): string {
     second: { ...numbered, type, ...event },
     last: { ...event, ...numbered, type },
     'before the last': { ...event, type, ...numbered },
+    between: { ...numbered, ...event, type, usage: { costs: [{ type: 'tokens' }] } },
   }[of.type]
   const name = of.isNamed ? `event: ${String(type)}${of.end}` : ''
   return `${name}data:${of.space}${JSON.stringify(ordered)}${of.end}${of.end}`
@@ -47,11 +48,14 @@ const CALLS: readonly ScriptedCall[] = [{ name: 'search', arguments: { error: { 
 describe('the end of a stream of Responses', () => {
   it('is found where its last event comes, and not in what events repeat, however they are written and cut', () => {
     const kinds = fc.constantFrom('completed', 'incomplete', 'failed', 'error')
-    const sizes = fc.integer({ min: 1, max: 4_000 })
+    const small = fc.record({ size: fc.integer({ min: 1, max: 4_000 }), padding: fc.constant(0) })
+    const large = fc.record({ size: fc.integer({ min: 2_000, max: 9_000 }), padding: fc.constant(150_000) })
+    const sizes = fc.oneof({ arbitrary: small, weight: 5 }, large)
     fc.assert(
-      fc.property(schema, form, kinds, fc.boolean(), sizes, (tool, of, kind, calls, size) => {
+      fc.property(schema, form, kinds, fc.boolean(), sizes, (tool, of, kind, calls, { size, padding }) => {
         const answer = { text: 'response.completed', ...(calls ? { calls: CALLS } : {}) }
-        const asked = { model: 'm', messages: [], tools: [tool], metadata: { a: 'response.completed' } }
+        const tools = [tool, 'x'.repeat(padding)]
+        const asked = { model: 'm', messages: [], tools, metadata: { a: 'response.completed' } }
         const whole = responseObject(asked, { ...answer, finish: kind === 'error' ? 'completed' : kind }, 1)
         const events = responseEvents(kind === 'failed' ? { ...whole, error: { code: 'server_error' } } : whole)
         if (kind === 'error') events.splice(-1, 1, { type: 'error', code: 'server_error', message: 'no' })
@@ -71,7 +75,9 @@ describe('the end of a stream of Responses', () => {
         expect(search?.callIds).toEqual(calls ? ['call_1_0'] : [])
         const response = { head: body, tail: body, whole: body, streams: true, withCalls: true }
         expect(responses.callsNothing(response)).toBe(kind === 'completed' && !calls)
-        expect(responses.isPending?.(response)).toBe(kind === 'error')
+        const cut = { ...response, tail: body.subarray(-65_536) }
+        const isTypeKept = padding === 0 || !/^(?:first|second)$/.test(of.type)
+        expect(responses.isPending?.(isTypeKept ? cut : response)).toBe(kind === 'error')
       }),
       { numRuns: 300 },
     )

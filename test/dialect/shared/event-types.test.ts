@@ -1,3 +1,4 @@
+import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { chat } from '../../../src/dialect/chat/index.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
@@ -39,5 +40,26 @@ describe('an error in a stream', () => {
       expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(body.replaceAll('\n', lineEnd)))).toBe(end)
     const spaced = events.map((event) => `data: ${JSON.stringify(event, null, 1).replaceAll('\n', ' ')}\n\n`).join('')
     expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(spaced))).toBe(end)
+  })
+
+  it('is one of its event alone, however that orders its members and its stream is cut', () => {
+    const members = { id: 'a', created: 1, model: 'm{"', choices: [filtered], usage: { prompt_tokens: 1 }, note: [[]] }
+    const order = fc.shuffledSubarray([...Object.keys(members), 'error'])
+    const error = fc.constantFrom<unknown>({ code: 502, message: 'no' }, 'no', null)
+    const lineEnds = fc.constantFrom('\n', '\r\n', '\r')
+    fc.assert(
+      fc.property(order, error, lineEnds, fc.integer({ min: 1, max: 300 }), (keys, value, lineEnd, size) => {
+        const of: Record<string, unknown> = { ...members, error: value }
+        const event = Object.fromEntries(keys.map((key) => [key, of[key]]))
+        const answer = { choices: [{ index: 0, delta: { content: '"error":{"' }, finish_reason: 'stop' }] }
+        const texts = [event, answer].map((one) => `data: ${JSON.stringify(one)}\n\n`)
+        const body = Buffer.from([...texts, 'data: [DONE]\n\n'].join('').replaceAll('\n', lineEnd))
+        const search = searchStream(chat)
+        let end: string | undefined
+        for (let at = 0; at < body.length; at += size) end = search?.push(body.subarray(at, at + size)) ?? end
+        expect(end).toBe(event['error'] ? 'failed' : 'whole')
+      }),
+      { numRuns: 500 },
+    )
   })
 })
