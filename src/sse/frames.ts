@@ -131,7 +131,7 @@ export function isTooLong({ raw }: Frame): boolean {
 
 /** Returns the event's bytes, with a blank line added if they lack one, so that another event can follow. */
 export function terminated(frame: Frame): Buffer {
-  return isWhole(frame) ? frame.raw : Buffer.concat([frame.raw, Buffer.from('\n\n')])
+  return isWhole(frame) ? frame.raw : Buffer.concat([frame.raw, Buffer.from(lineEndOf(frame).repeat(2))])
 }
 
 /** Returns the event's data, with its lines joined by LF; `undefined` if it has none (a comment, a keep-alive). */
@@ -151,7 +151,7 @@ function dataFields(data: string): string[] {
 }
 
 /** Returns what ends the first line of an event: clients may know no other line end than that of their provider. */
-function lineEndOf({ raw }: Frame): string {
+export function lineEndOf({ raw }: Frame): string {
   const at = raw.findIndex((byte) => byte === LF || byte === CR)
   if (at === -1 || raw[at] === LF) return '\n'
   return raw[at + 1] === LF ? '\r\n' : '\r'
@@ -164,6 +164,6 @@ export function withData(frame: Frame, data: string): Buffer {
 }
 
 /** Writes an event with data and a name, if it has one (one line). */
-export function dataFrame(data: string, name?: string): Buffer {
-  return Buffer.from([...(name === undefined ? [] : [`event: ${name}`]), ...dataFields(data), '', ''].join('\n'))
+export function dataFrame(data: string, name?: string, lineEnd = '\n'): Buffer {
+  return Buffer.from([...(name === undefined ? [] : [`event: ${name}`]), ...dataFields(data), '', ''].join(lineEnd))
 }

@@ -184,6 +184,30 @@ function streamContract(name: string, tested: Required<DialectUnderTest>): void 
       )
     })
 
+    it.each(['\r\n', '\r', '\n'])('ends each line that it adds as the provider ends its own: %j', (lineEnd) => {
+      const events = (answer: Answer) => framesOf([Buffer.from(frames(answer).join('').replaceAll(/\r?\n/g, lineEnd))])
+      const { text: _text, ...silent } = calling
+      for (const answer of [calling, silent, { text: 'It is 42.' }]) {
+        const all = events(answer)
+        for (let count = 1; count <= all.length; count++) {
+          const stream = dialect.openStream(true, false, true)
+          const shown = all.slice(0, count).flatMap((frame) => stream.push(frame))
+          stream.endResponse()
+          for (const frame of events({ text: 'And more.' })) shown.push(...stream.push(frame))
+          stream.endResponse()
+          const ended = stream.finish(
+            (hasAnswer) => ({ ...TERMINAL, has_final_answer: hasAnswer }),
+            'Enough.',
+            'A line.',
+          )
+          const lines = Buffer.concat([...shown, ...ended])
+            .toString()
+            .split(lineEnd)
+          expect(lines.filter((line) => /[\r\n]/.test(line))).toEqual([])
+        }
+      }
+    })
+
     it('writes a streamed reply of Governor with its text', () => {
       const answer = { text: 'It was 42. 🎉', model: 'm', terminal: TERMINAL }
       const reply = dialect.reply(answer, true, 'x1', 1_700_000_000_000, true)

@@ -118,6 +118,7 @@ class ChatStream implements DialectState {
   mayFollow = false
   /** The first response has several choices, whose calls are not held. */
   isUnfilterable = false
+  lineEnd = '\n'
 }
 
 /** True for the choice that clients read. */
@@ -249,8 +250,8 @@ function withParts(part: ChatPart, { blocked, hasRest, hasEnd, usage }: Kept): C
   return { ...part, chunk, kind, text, isEmpty, isChanged: true, isLater: part.isLater || !hasEnd }
 }
 
-function governorChunk({ envelope }: ChatStream, fields: Json): Buffer {
-  return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }))
+function governorChunk({ envelope, lineEnd }: ChatStream, fields: Json): Buffer {
+  return dataFrame(JSON.stringify({ object: 'chat.completion.chunk', ...envelope, ...fields }), undefined, lineEnd)
 }
 
 function textChunk(stream: ChatStream, delta: Json): Buffer {
@@ -294,7 +295,7 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   }
   if (fallback !== undefined && isObject(usage)) bytes.push(governorChunk(stream, { choices: [], usage }))
   if (done) bytes.push(terminated(done.frame))
-  else if (mode === 'answer') bytes.push(dataFrame(DONE))
+  else if (mode === 'answer') bytes.push(dataFrame(DONE, undefined, stream.lineEnd))
   return bytes
 }
 

@@ -39,6 +39,7 @@ class GeminiStream implements DialectState {
   parts: string[] | undefined
   calls: Json[] = []
   envelope: Json | undefined
+  lineEnd = '\n'
 }
 
 /** Returns whether the arguments of a call come in pieces, as Vertex AI sends them on demand. */
@@ -122,8 +123,8 @@ function render({ frame, json, isChanged, isLater, isEmpty }: GeminiPart, { part
   return [isChanged ? withData(frame, json.toString('utf8')) : terminated(frame)]
 }
 
-function governorFrame({ envelope }: GeminiStream, chunk: Json): Buffer {
-  return dataFrame(JSON.stringify({ ...chunk, ...envelope }))
+function governorFrame({ envelope, lineEnd }: GeminiStream, chunk: Json): Buffer {
+  return dataFrame(JSON.stringify({ ...chunk, ...envelope }), undefined, lineEnd)
 }
 
 /** Returns the fallback, or the provider's own end with terminal state, footer and the usage of all responses. */

@@ -48,12 +48,13 @@ export function eventIn(frame: Frame): Json | undefined {
 }
 
 /** Writes the events of a whole text block. */
-export function textEvents(index: number, text: string): Buffer[] {
-  return [
-    eventFrame({ type: 'content_block_start', index, content_block: { type: 'text', text: '' } }),
-    eventFrame({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } }),
-    eventFrame({ type: 'content_block_stop', index }),
+export function textEvents(index: number, text: string, lineEnd?: string): Buffer[] {
+  const events = [
+    { type: 'content_block_start', index, content_block: { type: 'text', text: '' } },
+    { type: 'content_block_delta', index, delta: { type: 'text_delta', text } },
+    { type: 'content_block_stop', index },
   ]
+  return events.map((event) => eventFrame(event, lineEnd))
 }
 
 /** Returns the calls of a response; its content is JSON text, which keeps every digit. @throws {SyntaxError} */

@@ -17,6 +17,7 @@ interface MessagesPart extends Part {
 
 class MessagesStream implements DialectState {
   hasBegun = false
+  lineEnd = '\n'
   /** The index of the client's next block. */
   next = 0
   /** The index of the client's open block. */
@@ -95,7 +96,7 @@ function closeOpen(stream: MessagesStream): Buffer[] {
   if (stream.open === undefined) return []
   const index = stream.open
   stream.open = undefined
-  return [eventFrame({ type: 'content_block_stop', index })]
+  return [eventFrame({ type: 'content_block_stop', index }, stream.lineEnd)]
 }
 
 /** Returns changes to the `message_delta` of a last answer. */
@@ -121,10 +122,10 @@ function withParts(part: MessagesPart, { blocked, hasRest, hasEnd, usage }: Kept
 /** Returns the footer at the end of the client's open text, as some clients show the last block alone. */
 function footerEvents(footer: string, textEnd: readonly MessagesPart[], stream: MessagesStream): Buffer[] {
   if (stream.open === undefined || !stream.isTextOpen)
-    return [...closeOpen(stream), ...textEvents(stream.next++, footer)]
+    return [...closeOpen(stream), ...textEvents(stream.next++, footer, stream.lineEnd)]
   const delta = { type: 'text_delta', text: footer }
   return [
-    eventFrame({ type: 'content_block_delta', index: stream.open, delta }),
+    eventFrame({ type: 'content_block_delta', index: stream.open, delta }, stream.lineEnd),
     ...textEnd.flatMap((part) => render(part, stream)),
   ]
 }
@@ -137,17 +138,17 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   if (isAnswer && !stream.hasBegun) {
     const message = { id: 'msg_governor', type: 'message', role: 'assistant', model: '', content: [] }
     const noEnd = { stop_reason: null, stop_sequence: null, usage: { input_tokens: 0, output_tokens: 0 } }
-    bytes.push(eventFrame({ type: 'message_start', message: { ...message, ...noEnd } }))
+    bytes.push(eventFrame({ type: 'message_start', message: { ...message, ...noEnd } }, stream.lineEnd))
   }
   if (footer !== undefined) bytes.push(...footerEvents(footer, textEnd, stream))
   if (isAnswer) bytes.push(...closeOpen(stream))
-  if (fallback !== undefined) bytes.push(...textEvents(stream.next++, fallback))
+  if (fallback !== undefined) bytes.push(...textEvents(stream.next++, fallback, stream.lineEnd))
   const last = fallback === undefined ? parts.findLast(({ data }) => data['type'] === 'message_delta') : undefined
   if (fallback !== undefined || (!last && isAnswer)) {
     const delta = { stop_reason: 'end_turn', stop_sequence: null }
     const total = isObject(usage) ? usage : { output_tokens: 0 }
-    bytes.push(eventFrame({ type: 'message_delta', delta, usage: total, governor: metadata }))
-    return [...bytes, eventFrame({ type: 'message_stop' })]
+    bytes.push(eventFrame({ type: 'message_delta', delta, usage: total, governor: metadata }, stream.lineEnd))
+    return [...bytes, eventFrame({ type: 'message_stop' }, stream.lineEnd)]
   }
   for (const part of parts) {
     if (part !== last) {

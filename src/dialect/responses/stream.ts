@@ -51,6 +51,7 @@ class ResponsesStream implements DialectState {
   /** The items of the response with whose first event the client's stream began. */
   beganWith: ReadonlyMap<unknown, OutputItem> | undefined
   hasBegun = false
+  lineEnd = '\n'
   /**
    * The id that the client's stream began with and keeps: clients refuse a change. Requests that name it are
    * redirected.
@@ -166,7 +167,7 @@ function numbered(event: Json, stream: ResponsesStream): Json {
 }
 
 function governorEvents(events: readonly Json[], stream: ResponsesStream): Buffer[] {
-  return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event))
+  return events.map((event) => eventFrame(stream.isNumbered ? numbered(event, stream) : event, stream.lineEnd))
 }
 
 /** Writes an event with the index of its item in the client's output, and the next sequence number. */

@@ -1,7 +1,7 @@
 /** Rewrites streamed responses in any dialect: holds calls, or the end, until Governor has decided on them. */
 import { beginReply, isRealAnswer, mayStillBeMarkup, type ReplyStart } from '../../core/conversation/real-answer.ts'
 import { footerAfter, type Terminal, textWithFooter } from '../../core/terminal.ts'
-import { type Frame, isWhole, terminated, withoutMark } from '../../sse/frames.ts'
+import { type Frame, isWhole, lineEndOf, terminated, withoutMark } from '../../sse/frames.ts'
 import type { AnswerStream, BufferedCalls, TerminalFor, ToolCallFilter } from '../dialect.ts'
 import { addUsage, largerUsage } from './stated-usage.ts'
 import { joinedTexts } from './whole-response.ts'
@@ -74,6 +74,8 @@ export interface DialectState {
   readonly mayFollow: boolean
   /** Calls can't be held in this stream. */
   readonly isUnfilterable?: boolean
+  /** What ends the lines of the client's stream. */
+  lineEnd?: string
 }
 
 /** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change. */
@@ -366,6 +368,7 @@ function read(state: RewrittenStream, frame: Frame): { readonly part: Part; read
   if (!current.hasBegun) {
     current.hasBegun = true
     if (state.begun++ > 0) own = withoutMark(frame)
+    else dialectState.lineEnd = lineEndOf(frame)
     if (responses > 0) {
       if (last && !dialect.isNamedByLast) current.opening = [...last.opening]
       before.push(...showRest(state), ...showTextEnd(state), ...(dialect.closeOpen?.(dialectState) ?? []))

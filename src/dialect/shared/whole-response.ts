@@ -41,8 +41,8 @@ export function jsonReply(body: Json): GovernorReply {
 }
 
 /** Writes an event; its type stands in the frame and in the data. */
-export function eventFrame(event: Json): Buffer {
-  return dataFrame(JSON.stringify(event), String(event['type']))
+export function eventFrame(event: Json, lineEnd?: string): Buffer {
+  return dataFrame(JSON.stringify(event), String(event['type']), lineEnd)
 }
 
 /** Returns a reply of Governor's own with these events. */
