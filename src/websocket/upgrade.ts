@@ -110,8 +110,10 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
       socket.off('error', failed)
       const server = serverLike(socket.protocol, answer?.rawHeaders ?? [])
       client.once('close', leave)
+      // The head that the package writes as a text: each byte of a header is one character.
+      client.setDefaultEncoding('latin1')
       server.handleUpgrade(request, client, Buffer.concat(early), (accepted) => {
-        client.off('close', leave).resume()
+        client.off('close', leave).resume().setDefaultEncoding('utf8')
         const head = { target, headers }
         const { socket: form } = dialect
         if (form) carry({ services, route, form, head, client: accepted, upstream: socket, limits: limits.carry })

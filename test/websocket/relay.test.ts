@@ -115,6 +115,18 @@ describe('a guarded WebSocket', () => {
     expect(provider.connections[0]?.extensions).toBe('')
   })
 
+  it('gives either side every byte of the other’s head', async () => {
+    const { url, provider } = await start(() => ({ text: 'Grüße.' }), ['x-name: Grüße'])
+    const client = await openSocket(url, { 'x-name': 'é\xff' })
+    expect(Buffer.from(String(client.headers['x-name']), 'latin1').toString()).toBe('Grüße')
+    await client.ask({ model: 'm', input: 'Grüße' })
+    expect(provider.received[0]?.headers['x-name']).toBe('é\xff')
+    expect([provider.received[0]?.json['input'], client.messages.join('')]).toEqual([
+      'Grüße',
+      expect.stringContaining('Grüße.'),
+    ])
+  })
+
   const event = JSON.stringify({ type: 'response.output_text.delta', delta: 'x'.repeat(100_000) })
 
   /** Sends one message until the connection has taken no byte for many turns; returns how many it has taken. */
