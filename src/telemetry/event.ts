@@ -391,8 +391,9 @@ const EVENTS = {
       const { session, tier, meter, verdict, iteration, maxIterations: max_iterations } = event
       if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
       const { name, used, max, scope = 'run' } = meter
-      const { words: period } = scopeRow(scope)
-      // Limits of time, and on the rate, may be those of all requests.
+      const { words: period, time } = scopeRow(scope)
+      // Limits of time are those of many sessions, and are told once for all: see `scope_filled`.
+      if (time) return undefined
       const limit = period === '' ? `its limit of ${words(name)}` : `the limit of ${words(name)} ${period}`
       const text = `Session ${plain(session)} is near ${limit} (${tier}): ${place(meter)}.`
       const details = { tier, meter: name, scope, used, max, iteration, max_iterations }

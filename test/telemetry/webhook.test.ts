@@ -152,16 +152,26 @@ describe('a webhook', () => {
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
   })
 
-  it('says that a limit which a session is near is one of all sessions in a day', async () => {
+  it('says once for all sessions, and not for each, that a limit of a day is nearly used', async () => {
     const { url: hook, until } = await startReceiver()
-    const { url } = await startBoth(runaway(), {
-      budget: { day: { max_iterations: 6 } },
-      events: { webhook: { url: hook, secret: SECRET, on: ['near_limit'] } },
-    })
-    await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
-    const [message] = await until(1)
-    const text = 'Session one is near the limit of iterations today (caution): 1 of 6.'
-    expect(message && body(message)).toMatchObject({ session: 'one', scope: 'day', meter: 'iterations', text })
+    const { url, events } = await startBoth(
+      runaway(),
+      {
+        budget: { time_zone: 'UTC', day: { max_iterations: 12 } },
+        events: { webhook: { url: hook, secret: SECRET, on: ['near_limit', 'stopped'] } },
+      },
+      { now: () => Date.parse('2026-11-27T12:00:00Z') },
+    )
+    for (let at = 1; at <= 4; at++)
+      await runAgent(url, START, { headers: { 'x-governor-session': `agent ${at}` }, max: at === 4 ? 4 : 3 })
+    const cautions = events.filter((event) => event.kind === 'request_ended' && event.tier !== undefined)
+    expect(new Set(cautions.map((event) => 'session' in event && event.session)).size).toBeGreaterThan(2)
+    const texts = (await until(3)).map((message) => body(message)['text'])
+    expect(texts.toSorted()).toEqual([
+      '75 % of a limit is used: 9 of 12 iterations today. It begins anew at 2026-11-28T00:00:00.000Z.',
+      '95 % of a limit is used: 12 of 12 iterations today. It begins anew at 2026-11-28T00:00:00.000Z.',
+      expect.stringMatching(/^Governor stopped a run of session agent 4/),
+    ])
   })
 
   it('names the session of a request that was too large, once', async () => {
