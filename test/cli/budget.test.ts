@@ -72,6 +72,22 @@ describe('governor budget', () => {
       })
   })
 
+  it('says that nobody of a name has used anything, and who has, and sets its limit all the same', async () => {
+    const day = [{ max_runs: 9 }, { per: 'header:x-team', max_runs: 3 }]
+    const { url } = await startBoth(() => ({ text: 'Yes.' }), { budget: { day } })
+    const first = await called(url, 'budget', 'day', 'runs=8', 'red')
+    expect(first).toMatchObject({ code: 0, complaints: 'governor: x-team red has used nothing so far\n' })
+    for (const team of ['blue', 'x\u00ady', 'green']) await post(url, team, { 'x-team': team })
+    const { code, printed, complaints } = await called(url, 'budget', 'day', 'runs=8', 'greeen', '--json')
+    expect([code, JSON.parse(printed)]).toMatchObject([0, { subject: 'greeen', max: { runs: 8 } }])
+    expect(complaints).toMatch(
+      /^governor: x-team greeen has used nothing so far: did you mean green\? There are [^\n]+\n$/,
+    )
+    for (const team of ['red', 'blue', 'x·y', 'green']) expect(complaints).toMatch(new RegExp(`[ ,]${team}[,\n]`))
+    for (const known of ['green', 'greeen'])
+      expect((await called(url, 'budget', 'day', 'runs=9', known)).complaints).toBe('')
+  })
+
   it('sets limits of any meter, and says where there is none left', async () => {
     const day = { max_cost_usd: 1, max_tokens: 100, max_iterations: 9 }
     const { url } = await startBoth(() => ({ text: 'Yes.' }), { budget: { day } })

@@ -2,13 +2,14 @@
  * `governor budget`: what is used of the limits of an hour, a day, a week and a month; raises one until it begins anew.
  */
 
+import { didYouMean } from '../../config/did-you-mean.ts'
 import { count } from '../../config/units.ts'
 import { METERS, TIME_FIELDS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import { TIME_SCOPES } from '../../core/budget/scopes.ts'
 import type { BudgetView } from '../../ops/budget.ts'
 import { amount, whoseText } from '../../ops/sessions/labels.ts'
 import { type Call, dollarsIn, type Terminal, UsageError } from '../command.ts'
-import { fitted, jsonLine } from '../terminal-text.ts'
+import { fitted, jsonLine, visible } from '../terminal-text.ts'
 import { askBudget, connect } from './sessions-client.ts'
 
 type Row = BudgetView['budget'][number]
@@ -46,6 +47,18 @@ function limitIn(text: string): Readonly<Record<string, number>> | undefined {
   return name === undefined || data === undefined ? undefined : { [`max_${name}`]: data }
 }
 
+/** The most names that are listed. */
+const MAX_NAMES = 20
+
+/** Says that nobody of a name has used anything, and who has: its first request may still come. */
+function unknownText(row: Row, all: readonly Row[]): string {
+  const there = all.filter(({ scope, per, subject }) => scope === row.scope && per === row.per && subject)
+  const names = there.map(({ subject }) => subject ?? '')
+  const known = names.slice(0, MAX_NAMES).join(', ')
+  const others = `${didYouMean(row.subject ?? '', names) || '.'} There are ${known}`
+  return visible(`${whoseText(row)} has used nothing so far${known === '' ? '' : others}`)
+}
+
 /** Prints the limits, or sets one. Throws `CommandError` if Governor can't be reached or refuses. */
 export async function budget({ args, flags }: Call, terminal: Terminal): Promise<number> {
   const [scope, limit = '', subject = null] = args
@@ -62,7 +75,9 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
     const all = subject === null ? [] : (await askBudget<BudgetView>(connection)).budget
     const [row, other] = all.filter((one) => one.scope === scope && one.subject === subject)
     const per = other ? undefined : row?.per
-    rows = [await askBudget<Row>(connection, { scope, per, subject, ...to })]
+    const set = await askBudget<Row>(connection, { scope, per, subject, ...to })
+    if (!row && set.subject !== null) terminal.err(`governor: ${unknownText(set, all)}\n`)
+    rows = [set]
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
   else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
