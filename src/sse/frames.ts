@@ -6,6 +6,8 @@
 /** One event with its exact bytes, including the blank line; those of all frames, in order, are the whole input. */
 export interface Frame {
   readonly raw: Buffer
+  /** Of an unfinished one, what ends the lines of its stream. */
+  readonly lineEnd?: string | undefined
 }
 
 const LF = 0x0a
@@ -68,6 +70,7 @@ function append({ storage, length }: Pending, chunk: Buffer): Pending {
 /** Returns a reader that splits a stream into frames. It keeps at most 16 MB of one, in at most twice that memory. */
 export function createFrameReader() {
   let pending = NOTHING
+  let lineEnd: string | undefined
   return {
     /** Takes a chunk, which may begin and end anywhere, and returns the frames that it completed. */
     push(chunk: Buffer): Frame[] {
@@ -83,6 +86,7 @@ export function createFrameReader() {
         bytes = bytes.subarray(end)
         from = 0
       }
+      lineEnd ??= frames[0] && lineEndOf(frames[0])
       // Without a frame the storage keeps its room. The bytes after a frame are few, so they may be copied again.
       if (frames.length > 0) pending = append(NOTHING, bytes)
       if (bytes.length > MAX_FRAME) {
@@ -95,7 +99,7 @@ export function createFrameReader() {
     end(): Frame[] {
       const { storage, length } = pending
       pending = NOTHING
-      return length > 0 ? [{ raw: storage.subarray(0, length) }] : []
+      return length > 0 ? [{ raw: storage.subarray(0, length), lineEnd }] : []
     },
   }
 }
@@ -151,9 +155,10 @@ function dataFields(data: string): string[] {
 }
 
 /** Returns what ends the first line of an event: clients may know no other line end than that of their provider. */
-export function lineEndOf({ raw }: Frame): string {
+export function lineEndOf({ raw, lineEnd = '\n' }: Frame): string {
   const at = raw.findIndex((byte) => byte === LF || byte === CR)
-  if (at === -1 || raw[at] === LF) return '\n'
+  if (at === -1) return lineEnd
+  if (raw[at] === LF) return '\n'
   return raw[at + 1] === LF ? '\r\n' : '\r'
 }
 

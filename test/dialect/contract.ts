@@ -185,7 +185,9 @@ function streamContract(name: string, tested: Required<DialectUnderTest>): void 
     })
 
     it.each(['\r\n', '\r', '\n'])('ends each line that it adds as the provider ends its own: %j', (lineEnd) => {
-      const events = (answer: Answer) => framesOf([Buffer.from(frames(answer).join('').replaceAll(/\r?\n/g, lineEnd))])
+      // The last event of some streams lacks its line end.
+      const events = (answer: Answer) =>
+        framesOf([Buffer.from(frames(answer).join('').trimEnd().replaceAll(/\r?\n/g, lineEnd))])
       const { text: _text, ...silent } = calling
       for (const answer of [calling, silent, { text: 'It is 42.' }]) {
         const all = events(answer)
