@@ -4,6 +4,7 @@ import { type TokenUsage, withTotal } from '../../core/usage.ts'
 import { applyEdits } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, Dialect } from '../dialect.ts'
+import { hasError } from '../shared/event-types.ts'
 import { lastText, objectsUnder, textsUnder } from '../shared/response-tail.ts'
 import { addUsage, tokens } from '../shared/stated-usage.ts'
 import { streamReply } from '../shared/whole-response.ts'
@@ -66,8 +67,8 @@ export function contentsAfterBlock({ buffered, results }: BlockedMessage): strin
 /** A call. Text of the model can't match, as its quotes are escaped. */
 const CALL = /"functionCall"\s{0,4}:\s{0,4}\{/
 const REASON = /"(?:finish|block)Reason"\s{0,4}:\s{0,4}"[A-Z_]{1,64}"/
-/** An error, which begins a chunk: the arguments of a call may hold an object of the same name. */
-const FAILED = /^(?:data:)?\s{0,4}\{\s{0,8}"error"\s{0,4}:/m
+/** An error that breaks into a stream, and is no event of it. */
+const FAILED = /^\{\s{0,8}"error"\s{0,4}:\s{0,4}\{/m
 
 /** Returns a whole body after a change: `first` of its first chunk, `last` of the last one, `all` of each. */
 function rewritten(body: Buffer, all: ChunkChange, first: ChunkChange, last: ChunkChange): Buffer {
@@ -115,7 +116,7 @@ export const geminiReplies = {
       return callsIn(chunk).flatMap((part) => textOf(objectIn(part, 'functionCall')['id']) || [])
     },
     end(piece) {
-      if (piece.includes('"error"') && FAILED.test(piece)) return 'failed'
+      if (hasError(piece) || (piece.includes('"error"') && FAILED.test(piece))) return 'failed'
       return REASON.test(piece) ? 'whole' : undefined
     },
   },

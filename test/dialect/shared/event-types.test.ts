@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { chat } from '../../../src/dialect/chat/index.ts'
+import { gemini } from '../../../src/dialect/gemini/index.ts'
 import { messages } from '../../../src/dialect/messages/index.ts'
 import { responses } from '../../../src/dialect/responses/index.ts'
 import { searchStream } from '../../../src/usage/relayed-calls.ts'
@@ -51,13 +52,18 @@ describe('an error in a stream', () => {
       fc.property(order, error, lineEnds, fc.integer({ min: 1, max: 300 }), (keys, value, lineEnd, size) => {
         const of: Record<string, unknown> = { ...members, error: value }
         const event = Object.fromEntries(keys.map((key) => [key, of[key]]))
-        const answer = { choices: [{ index: 0, delta: { content: '"error":{"' }, finish_reason: 'stop' }] }
+        const choice = { index: 0, delta: { content: '"error":{"' }, finish_reason: 'stop' }
+        const part = { functionCall: { name: 'report', args: { error: { message: 'no' } } } }
+        // The end of an answer of Chat Completions, and of one of Gemini.
+        const answer = { choices: [choice], candidates: [{ content: { parts: [part] }, finishReason: 'STOP' }] }
         const texts = [event, answer].map((one) => `data: ${JSON.stringify(one)}\n\n`)
         const body = Buffer.from([...texts, 'data: [DONE]\n\n'].join('').replaceAll('\n', lineEnd))
-        const search = searchStream(chat)
-        let end: string | undefined
-        for (let at = 0; at < body.length; at += size) end = search?.push(body.subarray(at, at + size)) ?? end
-        expect(end).toBe(event['error'] ? 'failed' : 'whole')
+        for (const dialect of [chat, gemini]) {
+          const search = searchStream(dialect)
+          let end: string | undefined
+          for (let at = 0; at < body.length; at += size) end = search?.push(body.subarray(at, at + size)) ?? end
+          expect(end).toBe(event['error'] ? 'failed' : 'whole')
+        }
       }),
       { numRuns: 500 },
     )
