@@ -103,6 +103,10 @@ describe('the general reader of overflow errors', () => {
     'previous_response_id not found',
     'Please reduce the number of requests.',
     'Internal server error',
+    'messages: too many total images (101 > 100)',
+    'The conversation has too many parallel tool calls.',
+    'Input contains too many identical tool results',
+    'The conversation has too many turns',
   ])('finds no overflow in: %s', (text) => {
     expect(read(text)).toBeUndefined()
   })

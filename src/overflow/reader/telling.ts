@@ -39,13 +39,25 @@ const THINGS = wordSet(`
   image images page pages tool tools function functions file files pixel pixels px document documents
   properties parameter parameters attachment attachments choices video videos audio audios`)
 
+const MESSAGES = wordSet('messages turns')
+
 const NUMBER_OF_THINGS =
-  /\b(?:number of (?:\w{1,30} )?(?:texts|inputs|items|messages|turns|images|tools|documents|files)|too many messages)\b/
+  /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|turns|images|tools|documents|files)\b/
+
+/** `too many total images`, `too many identical tool calls`, `too many turns`. */
+function saysTooManyThings({ words }: Clause): boolean {
+  for (const [at, word] of words.entries()) {
+    if (word !== 'many' || words[at - 1] !== 'too') continue
+    for (const thing of words.slice(at + 1, at + 4)) if (THINGS.has(thing) || MESSAGES.has(thing)) return true
+  }
+  return false
+}
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
-export function countsThings({ sentence, phrase }: Clause): boolean {
+export function countsThings(clause: Clause): boolean {
+  const { sentence, phrase } = clause
   if (/token|context/.test(phrase)) return false
-  if (NUMBER_OF_THINGS.test(phrase)) return true
+  if (NUMBER_OF_THINGS.test(phrase) || saysTooManyThings(clause)) return true
   for (const at of sentence.keys()) {
     // `a prompt with 5 documents`: not the documents are too many.
     const isCount = isNumberAt(sentence, at) && wordAt(sentence, at - 1) !== 'with'
