@@ -15,17 +15,19 @@ import {
   type AnyLimitName,
   costLimit,
   isExhausted,
+  LIMITS,
   type LimitName,
   type LimitPair,
   type Meter,
   metersOf,
+  NO_LIMITS,
   type TimeMeter,
 } from './budget/meters.ts'
 import type { Calendar } from './budget/scopes.ts'
 import type { Velocity } from './budget/velocity.ts'
 import { isStagnating } from './loop/call-history.ts'
 import type { LoopFinding } from './loop/escalation.ts'
-import type { RunState } from './session/session.ts'
+import type { Run, RunState } from './session/session.ts'
 import type { StormReply } from './storm.ts'
 import { type FinalAnswer, type GuardEnd, instantOf, type Limit, REASONS, reasonOf } from './terminal.ts'
 
@@ -35,8 +37,6 @@ export type Channel = 'auto' | 'tool_result' | 'system' | 'user'
 /** The budget of one request, and how the model is informed about it. */
 export interface BudgetPolicy extends LimitPair {
   readonly enabled: boolean
-  /** The limits that are announced, if an operator has changed the limits since: the same in every request of a run. */
-  readonly stated?: LimitPair['run'] | undefined
   /** The limits of scopes of time; none while the budget is disabled. */
   readonly scopes: readonly ScopeLimits[]
   /** Unset without a limit on the rate, and while the budget is disabled. */
@@ -47,7 +47,7 @@ export interface BudgetPolicy extends LimitPair {
   /** Style tracker: iterations between two statements, from 1. */
   readonly trackerEvery: number
   readonly channel: Channel
-  /** The limits of a run that are announced in the system text. */
+  /** The limits of a run that are announced in the system text, if this request begins it. */
   readonly announce: readonly LimitName[]
   /** `stagnating`: a run that brings anything new gets no caution, but still gets warnings. */
   readonly cautionWhen: 'always' | 'stagnating'
@@ -134,10 +134,10 @@ export type Decision =
 
 const ALLOWED: Decision = { kind: 'allow', verdict: 'allow', speech: undefined, resumesRun: false }
 
-function announcementOf({ announce, run, stated = run, texts, thresholds }: BudgetPolicy): string | undefined {
+function announcementOf({ texts, thresholds }: BudgetPolicy, { announced = NO_LIMITS }: Run): string | undefined {
   const text = thresholds.style === 'tracker' ? texts.trackerBegin : texts.announce
   const lines: string[] = []
-  for (const name of announce) if (stated[name] > 0) lines.push(fill(text, { name, used: 0, max: stated[name] }))
+  for (const name of LIMITS) if (announced[name] > 0) lines.push(fill(text, { name, used: 0, max: announced[name] }))
   return lines.length === 0 ? undefined : lines.join('\n')
 }
 
@@ -334,7 +334,7 @@ function replay(answer: FinalAnswer): Decision {
  * answer in its place.
  */
 function stop(
-  { policy, asksForSummary }: DecisionInput,
+  { policy, asksForSummary, runState }: DecisionInput,
   limit: Limit,
   fallback: string,
   unsent: 'unpriced' | 'closed' | undefined = undefined,
@@ -342,7 +342,7 @@ function stop(
 ) {
   const { channel, enabled } = policy
   const notice = asksForSummary || unsent ? undefined : fill(askText, limit.meter)
-  const announcement = enabled && !unsent ? announcementOf(policy) : undefined
+  const announcement = enabled && !unsent ? announcementOf(policy, runState.run) : undefined
   const speech: Speech = { notice, tier: undefined, meter: undefined, channel, dropTools: [], announcement }
   const stopped = { kind: 'stop', verdict: 'stop', speech, limit, fallback: fill(fallback, limit.meter) } as const
   return unsent ? { ...stopped, unsent } : stopped
@@ -366,7 +366,7 @@ function proceed(input: DecisionInput, speech: Speech | undefined): Decision {
 function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | undefined {
   const { runState, policy, loop, contextWindow = 0, mayState = true } = input
   const { channel, enabled, thresholds, escalate, dropTools } = policy
-  const announcement = enabled ? announcementOf(policy) : undefined
+  const announcement = enabled ? announcementOf(policy, runState.run) : undefined
   // About the loop that was found now, and about calls that were blocked in the newest response.
   const { blockNotice } = runState.thread
   const loopNotice = paragraphs(blockNotice?.isDue && blockNotice.text, loop?.notice)

@@ -219,10 +219,9 @@ async function countAndDecide(
   const time = withRates(budget, charge && (await timeMeters(exchange, charge, runState)), runState.rates)
   if (charge?.known.length === 0) throwAtLimit(exchange, bytes, new Error('the sums of the limits are not known'))
   if (runState.loopFault) countFault(services.emit, runState.loopFault, 'loop_guard')
-  const { limits, run } = runState
-  const { stated } = run
+  const { limits } = runState
   // The limits that an operator has set apply even if the budget is disabled.
-  const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true, stated }
+  const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true }
   const decision = decideOn(exchange, request, sent, runState, policy, time)
   if (charge && decision.kind === 'stop' && !decision.unsent) charge.holdLast()
   // Only a request that is edited needs to know which edits the model refuses.

@@ -75,8 +75,10 @@ describe('the verdict', () => {
     const allowed = { kind: 'allow', verdict: 'allow', resumesRun: false }
     const unlimited = { ...POLICY, run: NO_LIMITS }
     expect(decide({ runState: at(100_000, 100_000), policy: unlimited })).toEqual(allowed)
-    const turnedOff: BudgetPolicy = { ...POLICY, enabled: false, announce: ['iterations'] }
-    expect(decide({ runState: at(100_000), policy: turnedOff })).toEqual(allowed)
+    const turnedOff: BudgetPolicy = { ...POLICY, enabled: false }
+    const { run, ...others } = at(100_000)
+    const announced = { ...NO_LIMITS, iterations: 20 }
+    expect(decide({ runState: { ...others, run: { ...run, announced } }, policy: turnedOff })).toEqual(allowed)
   })
 
   it('is a stop that names the tool calls when they are used up first', () => {
@@ -92,10 +94,12 @@ describe('the verdict', () => {
   })
 
   it('comes with an announcement of the budget in the same words in every request of a run', () => {
-    const policy = { ...POLICY, announce: ['iterations'] as const }
-    const words = [1, 13, 14, 20, 21].map(
-      (iteration) => decide({ runState: at(iteration), policy }).speech?.announcement,
-    )
+    const announced = { ...NO_LIMITS, iterations: 20 }
+    const words = [1, 13, 14, 20, 21].map((iteration) => {
+      const runState = at(iteration)
+      const run = { ...runState.run, announced }
+      return decide({ runState: { ...runState, run }, policy: POLICY }).speech?.announcement
+    })
     expect(new Set(words)).toEqual(
       new Set([
         "Tool budget: you have 20 iterations total. Pace yourself: if you can't fully resolve the task, stop early and return what you have plus the gap, rather than burning the budget on one branch.",

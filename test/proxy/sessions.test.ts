@@ -327,7 +327,8 @@ it('an empty session id of Grok Build names no session', async () => {
 })
 
 describe('a budget that a client declares', () => {
-  const declared = { headers: { 'x-governor-max-iterations': '5' } }
+  const DECLARED = { 'x-governor-max-iterations': '5' }
+  const declared = { headers: DECLARED }
 
   it('is enforced, and announced in the system text with the same bytes in every request', async () => {
     const { url, provider } = await startBoth(runaway())
@@ -353,6 +354,26 @@ describe('a budget that a client declares', () => {
     const { url } = await startBoth(runaway(), { budget: { client_override: mode } })
     const step = await callModel(url, START, { headers: { 'x-governor-max-iterations': value } })
     expect(iteration(step)).toBe(expected)
+  })
+
+  it.each([
+    ['changes', ['10', '10', '30', undefined, '10']],
+    ['begins', [undefined, '10', '30', undefined, '10']],
+  ])('is announced as the first request of the run says, whatever its client %s to declare', async (_, limits) => {
+    const { url, provider } = await startBoth(runaway())
+    let messages = [...START]
+    const iterations: unknown[] = []
+    for (const limit of limits) {
+      const step = await callModel(url, messages, named('run', limit ? { 'x-governor-max-iterations': limit } : {}))
+      iterations.push(iteration(step))
+      messages = afterStep(messages, step)
+    }
+    expect(iterations).toEqual(limits.map((limit, at) => `${at + 1}/${limit ?? 300}`))
+    const systems = new Set(provider.requests.map(({ json }) => json.messages[0]?.content))
+    expect(systems.size).toBe(1)
+    expect([...systems].join().includes('you have 10 iterations total')).toBe(limits[0] !== undefined)
+    await callModel(url, [...messages, { role: 'user', content: 'And now?' }], named('run', DECLARED))
+    expect(provider.requests.at(-1)?.json.messages[0]?.content).toContain('you have 5 iterations total')
   })
 
   it('is announced in tool calls if the client declares tool calls', async () => {

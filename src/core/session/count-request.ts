@@ -1,9 +1,10 @@
 /** How one more request changes its session. */
 
-import type { LimitPair } from '../budget/meters.ts'
+import { type Amounts, amountsBy, type LimitPair, NO_LIMITS } from '../budget/meters.ts'
 import { isReached, ratesOf } from '../budget/velocity.ts'
 import type { Conversation } from '../conversation/conversation.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
+import type { BudgetPolicy } from '../decide.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
@@ -309,13 +310,18 @@ function recentRequest(fingerprint: string, iteration: number, before: RecentReq
   }
 }
 
+/** Returns the limits of a run that begins which its system text states; 0 for the others. */
+function announcedOf({ announce }: BudgetPolicy, limits: Amounts): Amounts {
+  return announce.length === 0 ? NO_LIMITS : amountsBy((name) => (announce.includes(name) ? limits[name] : 0))
+}
+
 /**
  * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
  * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
  * every field.
  */
 function runAfter(
-  { conversation, facts, now, demands, upstream, model, agent, key, limits, timeLimits, budget: { velocity } }: Request,
+  { conversation, facts, now, demands, upstream, model, agent, key, limits, timeLimits, budget }: Request,
   place: Place,
   before: RecentRequest | undefined,
   iteration: number,
@@ -352,8 +358,9 @@ function runAfter(
     demands: withDemands(run, demands, fingerprint),
     limits,
     timeLimits,
-    velocity,
-    stated: run.stated ?? inForce.run,
+    velocity: budget.velocity,
+    // The same in every request of a run, whatever its client or an operator changes meanwhile.
+    announced: run.announced ?? announcedOf(budget, inForce.run),
     upstream,
     model,
     agent,

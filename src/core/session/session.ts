@@ -124,8 +124,8 @@ export interface Run {
   readonly timeLimits?: readonly SubjectLimits[] | undefined
   /** The limit on its session's rate; unset without one. */
   readonly velocity?: Velocity | undefined
-  /** The limits of its first request: the announcement of them stays the same in every request. */
-  readonly stated?: Amounts | undefined
+  /** The limits that the system text states, as its first request had them; 0 for one that is not announced. */
+  readonly announced?: Amounts | undefined
   readonly upstream?: string | undefined
   readonly model?: string | undefined
   /** The client's program, as its newest request named it. */
