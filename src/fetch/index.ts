@@ -27,8 +27,15 @@ export interface GovernedOptions extends Pick<z.input<typeof configSchema>, (typ
   readonly onEvent?: (event: ProxyEvent) => void
 }
 
-/** Sends calls with a `fetch`, which undoes content codings; `init`: what its caller asks for besides the request. */
-function transportOver(fetch: Fetch, init: RequestInit | undefined): Services['transport'] {
+/**
+ * Sends calls with a `fetch`, which undoes content codings. `init`: what its caller asks for besides the request;
+ * `came` gets the address of each response, after redirects.
+ */
+function transportOver(
+  fetch: Fetch,
+  init: RequestInit | undefined,
+  came: (url: string) => void = ignore,
+): Services['transport'] {
   return {
     dispatch({ origin, path, method, headers, body }, handler) {
       const call = new AbortController()
@@ -40,7 +47,8 @@ function transportOver(fetch: Fetch, init: RequestInit | undefined): Services['t
         // It is that of the bytes, which `fetch` counts itself.
         sent.delete('content-length')
         const asked = { ...init, method, headers: sent, ...(body && { body: bytes }), signal: call.signal }
-        const { status, statusText, headers: got, body: stream } = await fetch(`${origin}${path}`, asked)
+        const { status, statusText, headers: got, body: stream, url } = await fetch(`${origin}${path}`, asked)
+        came(url)
         const fields = got.has('content-encoding') ? withoutBodyFields([...got].flat()) : [...got].flat()
         const chunks = Readable.from(stream ?? [])
         const raw = fields.map((field) => Buffer.from(field, 'latin1'))
@@ -60,6 +68,7 @@ function clientInside(
   head: Client['head'],
   body: Buffer,
   signal: AbortSignal | null | undefined,
+  url: () => string,
   resolve: (response: Response) => void,
   reject: (error: unknown) => void,
 ): Client {
@@ -79,7 +88,9 @@ function clientInside(
     status = begun.status
     const headers = pairsOf(replyHeaders(responseHeaders(begun.headers), governorHeaders, false))
     const hasBody = ![204, 205, 304].includes(status)
-    resolve(new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers }))
+    const response = new Response(hasBody ? Readable.toWeb(to) : null, { status, statusText: begun.reason, headers })
+    // A response that is made has none, and clients read it.
+    resolve(Object.defineProperty(response, 'url', { value: url() }))
   }
   const end: Client['end'] = (_trailers, last) => void to.end(last)
   return {
@@ -130,9 +141,14 @@ export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptio
     const body = Buffer.from(await request.arrayBuffer())
     await prices
     return new Promise((resolve, reject) => {
-      const client = clientInside(head, body, signal, resolve, reject)
+      // Governor's own answers come from where the request went.
+      let from = origin + head.target
+      const came = (url: string) => {
+        from = url || from
+      }
+      const client = clientInside(head, body, signal, () => from, resolve, reject)
       const at = { ...route, upstream, path: head.target, unknownName: undefined, leavesPrefix: false }
-      exchange({ ...services, transport: transportOver(fetch, init) }, client, at).catch(reject)
+      exchange({ ...services, transport: transportOver(fetch, init, came) }, client, at).catch(reject)
     })
   }
 }

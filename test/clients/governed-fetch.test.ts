@@ -246,7 +246,7 @@ describe('without a decision governed(fetch)', () => {
       const body = JSON.stringify({ ...chat, messages: asked })
       const response = await by(`${url}/v1/chat/completions`, { method: 'POST', body })
       const bytes = Buffer.from(await response.arrayBuffer())
-      return { status: response.status, bytes, one: response.headers.get('x-one') }
+      return { status: response.status, url: response.url, bytes, one: response.headers.get('x-one') }
     }
     let number = 0
     await fc.assert(
