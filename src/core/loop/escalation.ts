@@ -269,7 +269,7 @@ function loopToBlock(
     const patterns = NAMES.filter((pattern) => !PATTERNS[pattern].onlyWarns && isIgnored(pattern))
     if (patterns.length === 0) return undefined
     // A call may bring each of its known results in turn: none of them is new.
-    const results = new Map(made.map((entry) => [entry.maskedHash ?? entry.resultHash, entry]))
+    const results = new Map(made.map((entry) => [entry.resultHash, entry]))
     for (const entry of results.values()) {
       const next = addToHistory(history, entry, step, repetitionThreshold)
       const found = findLoop(next, policy, wasWarned, isLast, patterns)

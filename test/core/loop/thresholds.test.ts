@@ -140,6 +140,15 @@ const THRESHOLDS: readonly Threshold[] = [
       ),
   },
   {
+    rule: 'a call whose result goes back and forth between two times of day is blocked',
+    threshold: 11,
+    applies: (call) =>
+      isBlocked(
+        each(call - 1, (at) => `a=1~${at % 2}`),
+        'a',
+      ),
+  },
+  {
     rule: 'results in a fixed order are too many to be seen twice in the last 10 calls, and have no call blocked',
     threshold: 6,
     applies: (results) =>
