@@ -96,21 +96,26 @@ const MAX_WARNED_CALLS = 64
 /** The memory after a response, and the loop that it completes if the model gets a notice about that. */
 type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
 
+/** True if a loop may be work, and the model was told about it or about its calls: it is told once. */
+function wasTold({ loops, warnedCalls }: LoopMemory, { calls, hasNews }: Loop): boolean {
+  if (!hasNews) return false
+  const hash = hashOfAll(calls)
+  return loops.some(({ loop }) => loop === hash) || calls.every((call) => warnedCalls.includes(call))
+}
+
 /**
  * Returns the memory after a loop was found, whose calls are not counted again, and the finding if the model gets a
  * notice about it. `at`: the place of the call that completed it. A notice is due about a loop
- * - that may be work, because something new came in between or may have: once;
+ * - that may be work, because something new came in between or may have: once, see `wasTold`;
  * - that waits: again whenever it has asked twice as often;
  * - of any other kind: each time; but after something new only if it goes on without anything new.
  */
 function react(memory: LoopMemory, loop: Loop, at: number): Observed {
   const { pattern, hasNews, isWaiting } = loop
-  const { history, loops, levels, warnedCalls } = memory
+  const { history, loops, levels } = memory
   const { onlyWarns } = PATTERNS[pattern]
   const hash = hashOfAll(loop.calls)
   const known = loops.find((other) => other.loop === hash)
-  if (hasNews && (known || loop.calls.every((call) => warnedCalls.includes(call))))
-    return { memory, finding: undefined }
   const before = known?.count ?? 0
   const count = before + loop.count
   const next: LoopMemory = {
@@ -214,7 +219,8 @@ export function observeStep(
     next = { ...next, history, levels, attempted, answers, blockedLoop }
     if (found || isPast) continue
     const loop = findLoop(history, policy, next.wasWarned || attempted?.wasWarned === true, left.size === 0)
-    if (loop) found = { loop, at }
+    // Another call of the response may complete a loop that the model was not told about.
+    if (loop && !wasTold(next, loop)) found = { loop, at }
   }
   // A block that was counted when the response came is not counted again.
   if (failed && next.history.mayBeNewsAt < step && next.lastBlock?.step !== step) {

@@ -22,7 +22,7 @@ function blockedAt(story: string): number | undefined {
 }
 
 const call = fc
-  .tuple(fc.constantFrom('a', 'b', 'c', 'd', 'edit!'), fc.constantFrom('1', '2', '3'))
+  .tuple(fc.constantFrom('a', 'b', 'c', 'd', 'edit!'), fc.constantFrom('1', '2', '3', '3~at-ten', '3~at-noon'))
   .map(([name, result]) => `${name}=${result}`)
 const response = (maxLength: number) =>
   fc.uniqueArray(call, { minLength: 1, maxLength, selector: (text) => text[0] }).map((calls) => calls.join('+'))
