@@ -202,7 +202,9 @@ describe('the end of a run', () => {
     const policy = { ...POLICY, run: { ...POLICY.run, cost: 5 }, unknownPrice: 'refuse' } as const
     const input = { policy, isUnpriced: true, contextWindow: 0 }
     expect(decide({ ...input, runState: at(3, 0, { finalAnswer: ended }) })).toMatchObject({ kind: 'replay' })
-    const refused = decide({ ...input, policy: { ...policy, announce: ['iterations'] }, runState: at(3) })
+    const { run, ...others } = at(3)
+    const announced = { ...NO_LIMITS, iterations: 20 }
+    const refused = decide({ ...input, runState: { ...others, run: { ...run, announced } } })
     expect(refused).toMatchObject({ kind: 'stop', unsent: 'unpriced', limit: { meter: { name: 'cost', max: 5 } } })
     expect(refused.speech).toMatchObject({ notice: undefined, announcement: undefined })
   })

@@ -161,8 +161,11 @@ describe('the policy of a request', () => {
 
   it('states all limits in one text', () => {
     const policy = policyFor(settings('always', true), {})
-    const [runState] = positionsOf([{ tokens: 0, cost: 0, seconds: 0 }])
-    const announcement = runState && decide({ runState, policy }).speech?.announcement
+    const { result: runState } = countRequest(
+      NEW_SESSION,
+      requestOf(requestFacts([...TASK]), { budget: policy, limits: policy }),
+    )
+    const announcement = decide({ runState, policy }).speech?.announcement
     expect(announcement?.split('\n').map((line) => line.slice(0, 42))).toEqual([
       'Tool budget: you have 20 iterations total.',
       'Tool budget: you have $5.00 total. Pace yo',
