@@ -11,7 +11,7 @@ import { limitsCost } from '../core/budget/policy.ts'
 import { ignore } from '../core/thrown.ts'
 import { createServices, createSteadyClock } from '../create-services.ts'
 import { type Client, writerTo } from '../http/client.ts'
-import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields } from '../http/headers.ts'
+import { pairsOf, replyHeaders, responseHeaders, withoutBodyFields, withoutGovernorHeaders } from '../http/headers.ts'
 import { routeOf } from '../proxy/door/route.ts'
 import { exchange } from '../proxy/exchange.ts'
 import { fetchedBy } from '../proxy/later-answer.ts'
@@ -108,6 +108,16 @@ function clientInside(
 }
 
 /**
+ * Returns what a request that is not guarded asks for, without Governor's own headers. The others are the caller's:
+ * those of a `Request` that was made of them may name another boundary of form data.
+ */
+function forProvider(input: Parameters<Fetch>[0], init: RequestInit | undefined): RequestInit | undefined {
+  const headers = [...new Headers(init?.headers ?? (input instanceof Request ? input.headers : undefined))].flat()
+  const kept = withoutGovernorHeaders(headers)
+  return kept.length === headers.length ? init : { ...init, headers: pairsOf(kept) }
+}
+
+/**
  * Returns a `fetch` whose requests to models are guarded as Governor guards them: it counts, warns, blocks and stops
  * runs of agents. What it does not guard goes to the given `fetch` as it is. @throws {ConfigError} on a wrong option.
  */
@@ -133,7 +143,8 @@ export function governed(fetch: Fetch = globalThis.fetch, options: GovernedOptio
     const { origin, host, pathname, search } = new URL(request.url)
     const head = { method: request.method, target: pathname + search, headers: [...request.headers].flat() }
     const route = routeOf(services, head)
-    if (!route.dialect && !(await fetchedBy(services, head.headers, route))) return fetch(input, init)
+    if (!route.dialect && !(await fetchedBy(services, head.headers, route)))
+      return fetch(input, forProvider(input, init))
     const name = [...services.upstreams.values()].find((known) => known.origin === origin)?.name ?? host
     const upstream = { ...route.upstream, name, origin, prefix: '' }
     const signal = init?.signal ?? (input instanceof Request ? input.signal : undefined)

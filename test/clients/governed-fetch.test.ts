@@ -291,6 +291,23 @@ describe('without a decision governed(fetch)', () => {
     expect(await request.text()).toBe('a file')
   })
 
+  it('keeps the headers for Governor from what it does not guard, and a form whole', async () => {
+    const provider = await providerOf(() => ({ body: {} }))
+    const headers = { 'X-Governor-Session': 'mine', 'x-one': 'one' }
+    const form = new FormData()
+    form.set('file', new Blob(['a file']), 'name.txt')
+    const fetched = governed()
+    await fetched(`${provider.url}/v1/files`, { method: 'POST', headers, body: form })
+    await fetched(new Request(`${provider.url}/v1/files`, { method: 'POST', headers, body: form }))
+    expect(provider.requests.length).toBe(2)
+    for (const request of provider.requests) {
+      expect([request.header('x-governor-session'), request.header('x-one')]).toEqual([undefined, 'one'])
+      const [, boundary = '?'] = /boundary=(\S+)/.exec(request.header('content-type') ?? '') ?? []
+      expect(request.body.toString()).toContain(`--${boundary}\r\n`)
+      expect(request.body.toString()).toContain('a file')
+    }
+  })
+
   it('passes on what else its caller asks of fetch, and takes a Request', async () => {
     const provider = await providerOf(runaway())
     let init: RequestInit | undefined
