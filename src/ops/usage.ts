@@ -3,7 +3,6 @@
 import type { FastifyInstance } from 'fastify'
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod'
-import { rounded } from '../core/counters.ts'
 import { namesOf, tableBy } from '../core/names.ts'
 import { ignore } from '../core/thrown.ts'
 import type { Journal } from '../telemetry/journal.ts'
@@ -19,8 +18,8 @@ import {
   linesInJournal,
   NO_SUMS,
   partsIn,
+  plain,
   SUM_NAMES,
-  type Sums,
   sinceOf,
 } from '../telemetry/usage-sums.ts'
 import { problem, RequestProblem } from './problem.ts'
@@ -108,17 +107,12 @@ async function usageSince(lines: AsyncIterable<Line>, by: Grouping, from: number
 
 type Read = Awaited<ReturnType<typeof usageSince>>
 
-/** Returns sums without the noise of adding fractions. */
-function plain<One extends Sums>(of: One): One {
-  return { ...of, cost_usd: rounded(of.cost_usd) }
-}
-
 function viewOf({ rows, days, total }: Read, by: Grouping, since: number): UsageView {
   const shown = by === 'day' ? rows : rows.slice(0, MOST_ROWS)
   const rest = { ...NO_SUMS, groups: rows.length - shown.length }
   for (const group of rows.slice(shown.length)) addLine(rest, group)
   const usage = shown.map(({ cells: [name], days: ofDays, ...group }) => {
-    const split = [...ofDays].map(([at, { cost_usd, tokens }]) => ({ day: at, cost_usd, tokens }))
+    const split = [...ofDays].map(([at, { cost_usd, tokens }]) => plain({ day: at, cost_usd, tokens }))
     return { [by]: name, ...plain(group), days: split }
   })
   return {

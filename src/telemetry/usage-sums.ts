@@ -1,5 +1,6 @@
 /** What agents used, added up out of the journal, for `governor report` and the page *Usage*. */
 import { createReadStream } from 'node:fs'
+import { rounded } from '../core/counters.ts'
 import { type Json, objectsOf, parseObject, textOf } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
 import { linesOf } from '../core/text/lines.ts'
@@ -137,6 +138,11 @@ export function inReadingOrder<One extends Group>(by: string, groups: ReadonlyMa
   })
 }
 
+/** Returns sums without the noise of adding fractions. */
+export function plain<One extends Pick<Sums, 'cost_usd'>>(of: One): One {
+  return { ...of, cost_usd: rounded(of.cost_usd) }
+}
+
 /** Returns a row of a CSV file. */
 function csvRow(cells: readonly (string | number | boolean)[]): string {
   const values = cells.map((cell) => {
@@ -151,6 +157,6 @@ function csvRow(cells: readonly (string | number | boolean)[]): string {
 /** Returns groups as a CSV file. */
 export function csvOf(titles: readonly string[], groups: readonly Group[]): string {
   const names = namesOf(NO_SUMS)
-  const rows = groups.map((group) => csvRow([...group.cells, ...names.map((name) => group[name])]))
+  const rows = groups.map(plain).map((group) => csvRow([...group.cells, ...names.map((name) => group[name])]))
   return csvRow([...titles, ...names]) + rows.join('')
 }

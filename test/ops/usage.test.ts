@@ -113,6 +113,19 @@ describe('GET /governor/usage', () => {
     expect(csv).toContain(by === 'tool' ? '\nRead,0,' : "\n'=evil(),1,")
   })
 
+  it('states dollars without the noise of adding fractions, in each form and in that of governor report', async () => {
+    const { url, journal } = await startWith([0.1, 0.2].map((cost) => line({ model: 'm', cost_usd: cost })).join(''))
+    const json = await usage(url, '?by=model')
+    expect([json.total.cost_usd, json.usage[0]?.cost_usd, json.usage[0]?.days[0]?.cost_usd]).toEqual([0.3, 0.3, 0.3])
+    const { text } = await ask(url, '/governor/usage?format=csv')
+    expect(text).toContain(',0.3,true\n')
+    for (const form of ['--csv', '--json']) {
+      const terminal = captureTerminal()
+      await run(['report', form, '--journal', journal], terminal)
+      expect(terminal.printed).toMatch(/\b0\.3[,}]/)
+    }
+  })
+
   it('names the dearest hundred of 40,000 sessions, and adds the others up', async () => {
     const lines = Array.from({ length: 40_000 }, (_, at) => line({ session: `s${at}`, cost_usd: at, input: 1 }))
     const { url } = await startWith(lines.join(''))

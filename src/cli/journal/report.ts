@@ -16,6 +16,7 @@ import {
   linesInJournal,
   NO_SUMS,
   partsIn,
+  plain,
   type Sums,
   sinceOf,
 } from '../../telemetry/usage-sums.ts'
@@ -137,7 +138,7 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
   const modelsOf = ({ models }: Row) => [...models].sort()
   if (json)
     for (const row of rows.slice(0, -1)) {
-      const { cells, models: _, ...sums } = row
+      const { cells, models: _, ...sums } = plain(row)
       const who = isByClient ? { client: cells[1], models: modelsOf(row) } : {}
       terminal.out(jsonLine({ [by]: cells[0], ...who, ...sums }))
     }
