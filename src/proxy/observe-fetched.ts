@@ -1,14 +1,12 @@
 /** Observes the responses in which clients fetch answers that were made in the background, and counts each once. */
 
 import { settingsFor } from '../core/budget/policy.ts'
-import type { Named } from '../core/by-name.ts'
 import { windowAfterAcceptance } from '../core/context-window.ts'
 import { isRealAnswer } from '../core/conversation/real-answer.ts'
 import { distinctIds } from '../core/conversation/transcript.ts'
 import { NO_COUNTS } from '../core/counters.ts'
-import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import type { Request } from '../core/request.ts'
-import { addedTokens, countsByTool, resultTokens } from '../core/session/result-tokens.ts'
+import { countsByTool, type PromptTokens } from '../core/session/result-tokens.ts'
 import { NEW_SESSION, type RunState, retryOf, type Session } from '../core/session/session.ts'
 import {
   type Delivered,
@@ -22,14 +20,14 @@ import { type CallUsage, estimateTokens } from '../core/usage.ts'
 import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
 import { type Head, isSuccess } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
-import { promptShare } from '../usage/catalogue.ts'
+import { promptTokens } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { type Exchange, emitFor, type FetchedAnswer } from './begin-exchange.ts'
 import { countLater } from './charge.ts'
-import { isolated, noteFault, unlessLost } from './fault.ts'
+import { noteFault, unlessLost } from './fault.ts'
 import { answerToCome, takeLater } from './later-answer.ts'
 import { noteGap } from './note-gap.ts'
-import { countBill, emitAnswered } from './observe-usage.ts'
+import { callsToCome, countBill, emitAnswered } from './observe-usage.ts'
 import { policyOf, subjectOf } from './policy-of.ts'
 import { idsIn, linkCalls, namesOf } from './session/find-session.ts'
 import { keepFetched } from './session/keep-transcript.ts'
@@ -63,10 +61,10 @@ export function observeFetched(x: Exchange, fetched: FetchedAnswer, head: Head):
   })
 }
 
-/** Returns the calls of an answer as the loop guard knows them until their results come. */
-function callsToCome(x: Exchange, { later }: FetchedAnswer, { calls = [] }: ResponseMetadata) {
-  const { emit, policies } = x.services
-  return isolated(emit, 'loop_guard', pendingCallsOf, calls, settingsFor(policies.loop, subjectOf(x, later.model)))
+/** Returns the calls of an answer whose results will come without them; unset if the loop guard does not follow it. */
+function callsOf(x: Exchange, { later }: FetchedAnswer, session: Session, { calls }: ResponseMetadata) {
+  const policy = settingsFor(x.services.policies.loop, subjectOf(x, later.model))
+  return callsToCome(x.services.emit, policy, threadOf(session, later.counted), calls)
 }
 
 /** Remembers the calls of an answer, unless another client has fetched it before. `isAgain`: there are further ones. */
@@ -83,11 +81,13 @@ async function noteCalls(
   const { counted, isOnly } = later
   const callIds = distinctIds(ids)
   const answer: Delivered = { ...later.relayed, callIds, calls: ids.length, isCut: isCut || undefined }
-  const to = { ids: idsIn(found, { ...kept, id: response }), calls: callsToCome(x, fetched, kept), isOnly }
+  const keptIds = idsIn(found, { ...kept, id: response })
   const noted = store.update(key, (session = begun ?? NEW_SESSION) => {
     const relayed = threadOf(session, counted)?.relayed ?? []
     const isKnown = !isAgain && relayed.some(({ operation }) => operation === answer.operation)
-    return { session: isKnown ? session : noteRelayed(session, counted, answer, to), result: undefined }
+    if (isKnown) return { session, result: undefined }
+    const to = { ids: keptIds, calls: callsOf(x, fetched, session, kept), isOnly }
+    return { session: noteRelayed(session, counted, answer, to), result: undefined }
   })
   const linked = found.isNamed ? undefined : linkCalls(store, found, answer)
   await Promise.all([unlessLost(emit, noted, undefined), linked && unlessLost(emit, linked, undefined)])
@@ -150,32 +150,31 @@ function sessionAfter(
   answer: Answered,
   known: CallUsage,
   isLater: boolean,
-  of: { results?: readonly Named<number>[] },
+  of: { prompt?: PromptTokens },
 ): Session {
   const { services, route } = x
   const { later, found, response } = fetched
   const { counted, model, isOnly, prompt } = later
   const { context } = threadOf(session, counted) ?? {}
-  const { input, lastInput: tokens = input } = answer.usage
-  const isAdded = prompt.size !== undefined && !isLater
-  const usage = isAdded ? { ...known, added: addedTokens(prompt, context, tokens) } : known
-  const share = promptShare(answer.usage, services.catalogue, model, route.upstream)
+  const held =
+    (isLater && of.prompt) || promptTokens(prompt, context, answer.usage, services.catalogue, model, route.upstream)
+  of.prompt = held
+  const { added } = held
+  const usage = isLater || added === undefined ? known : { ...known, added }
   const iteration = { ...later.facts, endedAt: services.now() }
-  const results = (isLater && of.results) || resultTokens(prompt, context, tokens)
-  of.results = results
   const { callsNothing, isCut } = answer
   const released = isCut && !isLater ? releaseIteration(session, counted, iteration, 'no_response') : session
   const after = noteAnswer(released, counted, {
     iteration,
     usage,
-    tools: countsByTool({ tokens, results, share }, usage),
-    results: isOnly ? undefined : results,
+    tools: countsByTool(held, usage),
+    results: isOnly ? undefined : held.results,
     ids: isLater ? [] : idsIn(found, { ...answer, id: response }),
     requestBytes: prompt.bytes,
-    messages: isAdded ? prompt.messages : undefined,
+    messages: usage.added === undefined ? undefined : prompt.messages,
     callsNothing: isLater ? undefined : callsNothing,
     isCut,
-    calls: isLater || !answer.calls ? undefined : callsToCome(x, fetched, answer),
+    calls: isLater ? undefined : callsOf(x, fetched, session, answer),
   })
   const isWarned = !isLater && callsNothing && threadOf(session, counted)?.run.isWarned
   return isWarned ? noteAcknowledged(after, counted) : after

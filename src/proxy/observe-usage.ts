@@ -8,11 +8,12 @@ import { distinctIds } from '../core/conversation/transcript.ts'
 import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
 import type { BudgetPolicy } from '../core/decide.ts'
 import { hashOfText } from '../core/hash.ts'
+import type { LoopPolicy } from '../core/loop/patterns.ts'
 import { pendingCallsOf } from '../core/loop/tool-call.ts'
 import { EMPTY_RECORD, withMinute } from '../core/operator/session-record.ts'
 import { promptOf } from '../core/session/request-facts.ts'
-import { addedTokens, countsByTool, promptBytesOf, resultTokens } from '../core/session/result-tokens.ts'
-import { type FirstAnswer, NEW_SESSION, type Session, withAnswer } from '../core/session/session.ts'
+import { countsByTool, promptBytesOf } from '../core/session/result-tokens.ts'
+import { type FirstAnswer, NEW_SESSION, type Session, type Thread, withAnswer } from '../core/session/session.ts'
 import {
   type AnswerFacts,
   changeReductions,
@@ -29,8 +30,8 @@ import { lengthOf } from '../http/body.ts'
 import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
 import type { ResponseObserver } from '../http/upstream-response.ts'
 import { sessionKey } from '../store/store.ts'
-import type { Answered as AnsweredEvent, UnpricedHandling } from '../telemetry/event.ts'
-import { costOf, promptShare } from '../usage/catalogue.ts'
+import type { Answered as AnsweredEvent, Emit, UnpricedHandling } from '../telemetry/event.ts'
+import { costOf, promptTokens } from '../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../usage/response-observer.ts'
 import { noteUsed } from './at-limit.ts'
 import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
@@ -230,18 +231,15 @@ function noteCompleted(turn: Turn, answer: Answered): void {
 function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean): void {
   const { services, exchange, names, state, request, policy, runState, decision } = turn
   const { model } = request.conversation
-  const { upstream } = exchange.route
   const { run, thread, isNewRun, newCalls } = runState
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
-  // A cost that comes later has the shares of its tokens.
-  const { lastInput: tokens = known.input } = known
   let usage = known
+  // A cost that comes later has the shares of its tokens.
   if (!isLater || !state.prompt) {
     const of = promptBytesOf(request, runState, !isLater && countsTask(policy))
-    if (of.size !== undefined) usage = { ...known, added: addedTokens(of, thread.context, tokens) }
-    const results = resultTokens(of, thread.context, tokens)
-    const share = results.length === 0 ? 0 : promptShare(answer.usage, services.catalogue, model, upstream)
-    state.prompt = { tokens, results, share }
+    state.prompt = promptTokens(of, thread.context, answer.usage, services.catalogue, model, exchange.route.upstream)
+    const { added } = state.prompt
+    if (added !== undefined) usage = { ...known, added }
   }
   const tools = countsByTool(state.prompt, usage)
   const { number, depth } = thread
@@ -279,7 +277,7 @@ function noteCalls(
   isCut: boolean,
   kept: ResponseMetadata,
 ): Promise<unknown> | undefined {
-  const { services, found, request, counted, begun, sent } = turn
+  const { services, found, request, runState, counted, begun, sent } = turn
   const callIds = distinctIds(ids)
   turn.state.callIds = ids
   if (callIds.length === 0) return undefined
@@ -292,7 +290,8 @@ function noteCalls(
   }
   turn.state.relayed = answer
   turn.state.callsToCome = kept.calls?.length ?? 0
-  const to = { ids: idsIn(found, kept), calls: callsToCome(turn, kept.calls), isOnly: !sent.stored }
+  const calls = callsToCome(services.emit, request.loop, runState.thread, kept.calls)
+  const to = { ids: idsIn(found, kept), calls, isOnly: !sent.stored }
   const changed = changeSession(turn, noteRelayed, [answer, to])
   if (found.isNamed) return changed
   const linked = linkCalls(services.store, found, answer, begun && noteRelayed(begun, counted, answer))
@@ -300,9 +299,9 @@ function noteCalls(
 }
 
 /** Returns the calls of an answer whose results will come without them; unset if the loop guard does not follow it. */
-function callsToCome({ services, request, runState }: Turn, calls: readonly ToolCall[] = []) {
-  const isObserved = calls.length > 0 && runState.thread.loopState !== undefined
-  return isObserved ? isolated(services.emit, 'loop_guard', pendingCallsOf, calls, request.loop) : undefined
+export function callsToCome(emit: Emit, policy: LoopPolicy, thread?: Thread, calls: readonly ToolCall[] = []) {
+  const isObserved = calls.length > 0 && thread?.loopState !== undefined
+  return isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, policy) : undefined
 }
 
 /** Records what an answer used and by which ids it can be continued. */
@@ -312,10 +311,12 @@ async function record(
   tools: readonly Named<Counts>[],
   metadata: Omit<Answered, 'usage'>,
 ): Promise<void> {
-  const { services, request, found, key, counted, begun, sent, state } = turn
+  const { services, request, runState, found, key, counted, begun, sent, state } = turn
   const { store, now, quietRuns } = services
   const { id: response, item, calls = [], callsNothing, isCut } = metadata
   const ids = idsIn(found, metadata)
+  // What says that a response is over may stand in it before it is.
+  const isRecorded = key !== undefined && state.callsToCome === calls.length
   const answer = {
     iteration: iterationFacts(turn, 200),
     usage,
@@ -326,8 +327,7 @@ async function record(
     messages: usage.added === undefined ? undefined : request.facts.messages,
     callsNothing,
     isCut,
-    // What says that a response is over may stand in it before it is.
-    calls: key && state.callsToCome === calls.length ? undefined : callsToCome(turn, calls),
+    calls: isRecorded ? undefined : callsToCome(services.emit, request.loop, runState.thread, calls),
   }
   if (key) {
     void changeSession(turn, noteAnswer, [answer], true).then(() => callsNothing && quietRuns.watch(key))

@@ -5,6 +5,8 @@
 
 import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
+import { addedTokens, type PromptBytes, type PromptTokens, resultTokens } from '../core/session/result-tokens.ts'
+import type { Thread } from '../core/session/session.ts'
 import { globMatches } from '../core/text/glob.ts'
 import { errorOf } from '../core/thrown.ts'
 import type { CallUsage, StatedBill, TokenUsage } from '../core/usage.ts'
@@ -220,16 +222,23 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
 /** Prices and context windows by model and upstream. */
 export type Catalogue = Readonly<ReturnType<typeof createCatalogue>>
 
-/** Returns the share of what a response cost that its prompt has: by the price, or by tokens where none is known. */
-export function promptShare(
+/** Returns what the prompt of an answer held; its share of the cost goes by tokens where no price is known. */
+export function promptTokens(
+  of: PromptBytes,
+  context: Thread['context'],
   usage: TokenUsage,
   catalogue: Catalogue,
   model: string,
   upstream: CatalogueUpstream,
-): number {
+): PromptTokens {
+  const { input, lastInput: tokens = input } = usage
+  const added = of.size === undefined ? undefined : addedTokens(of, context, tokens)
+  const results = resultTokens(of, context, tokens)
+  if (results.length === 0) return { tokens, added, results, share: 0 }
   const { price = ({ input, output }: TokenUsage) => input + output } = catalogue.modelAt(model, upstream)
   const whole = price(usage)
-  return whole > 0 ? Math.min(1, price({ ...usage, output: 0 }) / whole) : 0
+  const share = whole > 0 ? Math.min(1, price({ ...usage, output: 0 }) / whole) : 0
+  return { tokens, added, results, share }
 }
 
 /** True if the prices are loaded and a model has none. */

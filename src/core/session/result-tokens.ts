@@ -87,13 +87,15 @@ export function addedTokens(of: PromptBytes, context: Thread['context'], tokens:
 /** The tokens of a prompt, and of results in it by tool. `share`: the part of the answer's cost that its prompt has. */
 export interface PromptTokens {
   readonly tokens: number
+  /** Those that tools have brought since the answer before; unset if no limit counts them. */
+  readonly added: number | undefined
   readonly results: readonly Named<number>[]
   readonly share: number
 }
 
 /** Returns the input of an answer, and its cost, that results of tools have taken, by tool. */
 export function countsByTool(
-  { tokens, results, share }: PromptTokens,
+  { tokens, results, share }: Omit<PromptTokens, 'added'>,
   { input, cost = 0 }: Pick<CallUsage, 'input' | 'cost'>,
 ): readonly Named<Counts>[] {
   return results.map(({ name, amount }) => {
