@@ -105,9 +105,7 @@ async function usageSince(lines: AsyncIterable<Line>, by: Grouping, from: number
   return { rows: inReadingOrder(by, groups), days: inReadingOrder('day', days), total }
 }
 
-type Read = Awaited<ReturnType<typeof usageSince>>
-
-function viewOf({ rows, days, total }: Read, by: Grouping, since: number): UsageView {
+function viewOf({ rows, days, total }: Awaited<ReturnType<typeof usageSince>>, by: Grouping, since: number): UsageView {
   const shown = by === 'day' ? rows : rows.slice(0, MOST_ROWS)
   const rest = { ...NO_SUMS, groups: rows.length - shown.length }
   for (const group of rows.slice(shown.length)) addLine(rest, group)

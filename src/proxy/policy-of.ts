@@ -10,16 +10,13 @@ export function subjectOf({ route, client }: Exchange, model: string) {
   return { model, upstream: route.upstream.name, header: (name: string) => headerOf(client.head.headers, name) }
 }
 
-/** Returns a policy with the limits of the access key, in place of the general ones of each key. */
-function withKeyScopes({ accessKey }: Exchange, policy: BudgetPolicy): BudgetPolicy {
-  const own = accessKey?.scopes ?? []
-  if (own.length === 0) return policy
-  const isReplaced = ({ scope, per }: ScopeLimits) => per === 'key' && own.some((one) => one.scope === scope)
-  return { ...policy, scopes: [...policy.scopes.filter((rule) => !isReplaced(rule)), ...own] }
-}
-
 /** Returns the budget policy of a request. `declared`: the limits that its client declares. */
 export function policyOf(exchange: Exchange, model: string, declared: Parameters<typeof policyFor>[1]): BudgetPolicy {
   const settings = settingsFor(exchange.services.policies.budget, subjectOf(exchange, model))
-  return withKeyScopes(exchange, policyFor(settings, declared))
+  const policy = policyFor(settings, declared)
+  // The limits of the access key take the place of the general ones of each key.
+  const own = exchange.accessKey?.scopes ?? []
+  if (own.length === 0) return policy
+  const isReplaced = ({ scope, per }: ScopeLimits) => per === 'key' && own.some((one) => one.scope === scope)
+  return { ...policy, scopes: [...policy.scopes.filter((rule) => !isReplaced(rule)), ...own] }
 }

@@ -106,19 +106,13 @@ export function updateSession<Result, Args extends readonly unknown[]>(
   return unlessLost(services.emit, updated, otherwise)
 }
 
-type SessionStep<Args extends readonly unknown[]> = (
-  session: Session,
-  request: CountedRequest,
-  ...args: Args
-) => Session
-
 /**
  * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`:
  * with its next change, or a moment later; it is lost if this process dies before that.
  */
 export async function changeSession<Args extends readonly unknown[]>(
   { services, key, counted }: Turn,
-  by: SessionStep<Args>,
+  by: (session: Session, request: CountedRequest, ...args: Args) => Session,
   args: Args,
   mayWait = false,
 ): Promise<void> {

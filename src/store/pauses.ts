@@ -146,6 +146,3 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
     close: () => clearInterval(timer),
   }
 }
-
-/** The pauses of this process. */
-export type Pauses = ReturnType<typeof createPauses>

@@ -166,14 +166,10 @@ export async function whyUnwritable(path: string): Promise<string | undefined> {
 
 /** Returns the run of an answer; `before`: what is known of it, with another model. */
 function begin(event: Answered, before: OpenRun | undefined): OpenRun {
-  const { iteration, counted, skipped } = before ?? { iteration: 0, counted: countedBefore(event), skipped: [] }
-  return { of: identityOf(event), ...UNUSED, run: event.run, iteration, counted, skipped }
-}
-
-/** Returns what requests had counted before the first answer of a run that this process sees. */
-function countedBefore(event: Answered): Counts {
   // Other processes have counted what came before; calls that no process saw are not counted.
-  return event.iteration <= 2 ? NO_COUNTS : countedWithoutNew(event)
+  const counted = before?.counted ?? (event.iteration <= 2 ? NO_COUNTS : countedWithoutNew(event))
+  const { iteration, skipped } = before ?? { iteration: 0, skipped: [] }
+  return { of: identityOf(event), ...UNUSED, run: event.run, iteration, counted, skipped }
 }
 
 /** Returns what the requests of a run had counted before that of an answer showed its newest calls. */

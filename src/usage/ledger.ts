@@ -57,9 +57,7 @@ export interface Settled {
 
 export type Ledger = ReturnType<typeof createLedger>
 
-type PartName = `p:${string}`
-
-function newState(store: Store, now: () => number, own: PartName) {
+function newState(store: Store, now: () => number, own: `p:${string}`) {
   const listening: { changed?: () => void; beforeHold?: () => Promise<void>; renewal?: NodeJS.Timeout | undefined } = {}
   return {
     ...listening,

@@ -141,7 +141,7 @@ export function observeResponse(target: ObserverTarget): ResponseObserver {
       if (!isWhole) observed.ending ??= 'failed'
       const settleNow = () => {
         void searchCalls(observed, undefined, true)
-        settleKept(observed)
+        reportAnswer(observed)
       }
       // What came of a response that broke off is read first.
       const reading = decoder?.take(undefined, true, takePlain)
@@ -259,11 +259,6 @@ function joined(chunks: readonly Buffer[]): Buffer {
   return only && chunks.length === 1 ? only : Buffer.concat(chunks)
 }
 
-/** Reads and reports what was kept of a body. One that can't be decoded is empty, as its length says little. */
-function settleKept(observed: Observed): void {
-  reportAnswer(observed, bodyOf(observed))
-}
-
 /** Returns what was kept of a body so far, as dialects read it. */
 function bodyOf({ target, streams, head, headLength, tail, tailLength, tailBytes, length }: Observed): ResponseTail {
   const how = { streams, withCalls: target.isKept === true }
@@ -318,10 +313,11 @@ function decoding(decoder: NonNullable<ReturnType<typeof decoderFor>>) {
   }
 }
 
-/** Reports a body by its parts, as a dialect reads them. */
-function reportAnswer(observed: Observed, body: ResponseTail): void {
+/** Reads and reports what was kept of a body. One that can't be decoded is empty, as its length says little. */
+function reportAnswer(observed: Observed): void {
   const { target, streams, ending, length } = observed
   const { dialect, requestBytes, withFacts, fault } = target
+  const body = bodyOf(observed)
   const { tail } = body
   let metadata: ResponseMetadata = {}
   let callsNothing: boolean | undefined

@@ -24,12 +24,11 @@ const MAX_UNREAD = 1_048_576
 /** How many pings in a row a side may leave without any sign of life. */
 const MAX_SILENT = 2
 
-type DispatchOptions = Parameters<Transport['dispatch']>[0]
-type Handler = Parameters<Transport['dispatch']>[1]
+type Dispatch = Parameters<Transport['dispatch']>
 
 /** A message upstream that asks for a response. */
 interface Attempt {
-  readonly handler: Handler
+  readonly handler: Dispatch[1]
   readonly request: OpenRequest
   /** Returns a message as an event of its response. */
   readonly frame: (message: Buffer) => Buffer
@@ -311,7 +310,7 @@ const UNSENT = { hasHead: false, isPaused: false, isAborted: false, heardAt: 0 }
 const CLOSED = Object.assign(new Error('the WebSocket is closed'), { code: 'UND_ERR_SOCKET' })
 
 /** Sends a request upstream, whose response comes as that of any transport. */
-function dispatch(c: Connection, lane: Lane, attempt: Attempt, body: DispatchOptions['body']): boolean {
+function dispatch(c: Connection, lane: Lane, attempt: Attempt, body: Dispatch[0]['body']): boolean {
   const { handler, request } = attempt
   const failed = (error: Error) => handler.onError?.(error)
   const go = (data: Buffer) => {

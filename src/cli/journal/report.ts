@@ -52,8 +52,6 @@ interface Row extends Group {
   readonly models: Set<string>
 }
 
-type Column = keyof typeof COLUMNS
-
 /** The columns of amounts, as a table has them. */
 const COLUMNS = {
   runs: ({ runs }: Sums) => String(runs),
@@ -71,7 +69,7 @@ const COLUMNS = {
 
 /** Returns a table in which the last cell before the amounts takes what is left of so many columns. */
 function tableOf(titles: readonly string[], groups: readonly Group[], columns: number): string {
-  const names: readonly Column[] = titles.includes('tool')
+  const names: readonly (keyof typeof COLUMNS)[] = titles.includes('tool')
     ? ['input', 'cost']
     : namesOf(COLUMNS).filter((name) => titles.length === 1 || (name !== 'calls' && name !== 'cached'))
   const amounts = [names, ...groups.map((group) => names.map((name) => COLUMNS[name](group)))]
@@ -94,12 +92,10 @@ function tableOf(titles: readonly string[], groups: readonly Group[], columns: n
   return [rows[0], rule, ...rows.slice(1, -1), rule, rows.at(-1), ''].join('\n')
 }
 
-type Grouping = keyof typeof BY
-
 const newRow = (...cells: Row['cells']): Row => ({ cells, models: new Set(), ...NO_SUMS })
 
 /** Adds lines up. `isByClient`: each client has a row of its own. The last row is the total. */
-async function rowsOf(lines: AsyncIterable<Line>, by: Grouping, isByClient: boolean): Promise<readonly Row[]> {
+async function rowsOf(lines: AsyncIterable<Line>, by: keyof typeof BY, isByClient: boolean): Promise<readonly Row[]> {
   const rows = new Map<string, Row>()
   const total = isByClient ? newRow('total', '') : newRow('total')
   for await (const line of lines) {

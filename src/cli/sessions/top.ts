@@ -15,7 +15,6 @@ const REFRESH_MS = 1_000
 /** Rows that are requested: the first ones in the order of the list. */
 const MOST_ROWS = '200'
 
-type Order = keyof typeof ORDERS
 const ORDER_NAMES = namesOf(ORDERS).filter((name) => !ORDERS[name].isText)
 
 /** What waits for further keys: an action for its confirmation, a search for its words. */
@@ -30,7 +29,7 @@ interface Screen {
   /** `7 at work · $2.91/min`. */
   head: string
   isPaused: boolean
-  order: Order
+  order: keyof typeof ORDERS
   /** Words that the shown sessions match. */
   search: string
   selected?: string | undefined

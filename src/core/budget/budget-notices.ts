@@ -23,7 +23,6 @@ export const PLACEHOLDERS = [
   'reached',
   'resets',
 ] as const
-type Placeholder = (typeof PLACEHOLDERS)[number]
 
 /** A placeholder, and the space before it. */
 const PLACEHOLDER = /( ?)\{([\w-]+)\}/g
@@ -105,7 +104,7 @@ export function fill(template: string, meter: Meter): string {
   const words = {
     ...{ used, max, left, N: used, M: max, 'M-N': left },
     ...{ meter: word, unit, limit: noun, period, reached: reached(noun), resets: meter.time?.resets ?? '' },
-  } satisfies Record<Placeholder, string>
+  } satisfies Record<(typeof PLACEHOLDERS)[number], string>
   return template.replace(PLACEHOLDER, (placeholder, space: string, key: string) => {
     const text = isNameIn(words, key) ? words[key] : placeholder.trimStart()
     return text === '' ? '' : space + text

@@ -21,14 +21,6 @@ const MAX_SAID = 400
 const MAX_TOOLS = 8
 const MAX_TOOL_NAME = 64
 
-/**
- * An error as the client got it: its status (0 if a response broke off), and what the provider, or Governor, calls it.
- */
-interface RequestError {
-  readonly status: number
-  readonly code?: string | undefined
-}
-
 /** One model call of a run, with its outcome. */
 export interface IterationRecord {
   /** Number of the thread in its session, from 1. */
@@ -45,8 +37,11 @@ export interface IterationRecord {
   readonly loop: Pattern | undefined
   /** The recovery, if it was too large for the model. */
   readonly overflow: Recovery | undefined
-  /** The error that its client got; unset after an answer, and where the client left. */
-  readonly error?: RequestError | undefined
+  /**
+   * The error that its client got, with status 0 if a response broke off; `code`: what the provider, or Governor, calls
+   * it. Unset after an answer, and where the client left.
+   */
+  readonly error?: { readonly status: number; readonly code?: string | undefined } | undefined
   /** Names of the tools that it called; known once a request shows them. */
   readonly tools: readonly string[]
   /** What Governor said to the model; unset if it said nothing. */

@@ -38,7 +38,7 @@ function resolved(path: string): string[] {
   return kept
 }
 
-/** Returns what a path of Azure calls (`…/openai/deployments/NAME/…`), which counts there whatever the body says. */
+/** Returns what a path of Azure calls (`…/openai/deployments/NAME/…`): it counts whatever the body says. */
 function deploymentIn({ path }: Pick<Route, 'path'>): string | undefined {
   const segments = resolved(path.split('?', 1)[0] ?? '')
   const isName = (_: string, at: number) => /^openai\/deployments$/i.test(segments.slice(at - 2, at).join('/'))
@@ -74,14 +74,6 @@ export function refuseModel(x: Exchange): boolean {
 }
 
 /**
- * Returns the model in the path of a Google API (`…/models/NAME:predict`), which counts there whatever the body says;
- * `count-tokens` is none.
- */
-function modelInPath(path: string): string | undefined {
-  return /^(?!count-tokens:)(.+):/.exec(resolved(path).at(-1) ?? '')?.[1]
-}
-
-/**
  * Returns the body of an unguarded request, whose key allows only some models, and reads it where it names the model;
  * returns `undefined` after a 403.
  */
@@ -96,7 +88,8 @@ export async function allowedBody(x: Exchange): Promise<Buffer | Readable | unde
   try {
     const isAllowed =
       Buffer.isBuffer(json) && allowsModel(x, DIALECTS[0]?.modelOf({ path: route.asked, body: json }) ?? '')
-    const inPath = modelInPath(route.asked)
+    // The path of a Google API (`…/models/NAME:predict`) counts whatever the body says; `count-tokens` is no model.
+    const [, inPath] = /^(?!count-tokens:)(.+):/.exec(resolved(route.asked).at(-1) ?? '') ?? []
     if (isAllowed && inPath !== undefined) allowsModel(x, inPath)
   } catch {
     // It is no JSON.

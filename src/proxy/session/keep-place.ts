@@ -7,14 +7,12 @@ import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { idBegunBy, type SessionPlace } from './find-session.ts'
 
-type Pending = Pick<Link, 'pendingResults' | 'redirectTo'>
-
 /** Keeps what Governor adds where a client continues from a response. `linked`: what it would continue otherwise. */
 export async function savePending(
   { store, emit }: Services,
   { tenant, id, name = '' }: SessionPlace,
   response: string,
-  pending: Pending,
+  pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
   linked?: Link,
 ): Promise<void> {
   const begun = idBegunBy(response)

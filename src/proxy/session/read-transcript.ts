@@ -27,14 +27,11 @@ interface KnownBeginning extends KnownItems {
 
 /** What is known of requests that begin with the same whole blocks. */
 interface KnownPrefix extends KnownBeginning {
-  /** What is known of the newest of them up to the end of its list: all but what its prefix says as well. */
-  newest: (Pick<KnownBeginning, 'items' | 'rest' | 'transcript'> & Tail) | undefined
-}
-
-/** The bytes of a body from its last whole block to the end of its last item. */
-interface Tail {
-  readonly end: number
-  readonly hash: Hash
+  /**
+   * What is known of the newest of them up to the `end` of its list: all but what its prefix says as well. `hash`: of
+   * the bytes from its last whole block on.
+   */
+  newest: (Pick<KnownBeginning, 'items' | 'rest' | 'transcript'> & { readonly end: number; hash: Hash }) | undefined
 }
 
 /** By the hash of the bytes. */
