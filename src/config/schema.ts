@@ -72,8 +72,8 @@ const server = section({
     description:
       'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +
-      'empty, everyone who can reach Governor may use the keys that it holds. An entry is a key, or `name` with `key` ' +
-      'or `key_sha256`, and `models` and `budget`.',
+      'empty, everyone who can reach Governor may use the keys that it holds. An entry is a key, or `name` with ' +
+      '`key` or `key_sha256`, and `models` and `budget`.',
     reloaded: true,
   }),
   allowed_origins: key(z.array(origin), [], ['http://localhost:3000']).describe(

@@ -44,7 +44,7 @@ export interface Judgement {
 export const NOTHING_BLOCKED: Judgement = { blocked: [], faults: [] }
 
 /** The request that a response answers. */
-export interface Judged {
+interface Judged {
   readonly request: Request
   readonly runState: RunState
   /** Governor asked the model again for this response. */

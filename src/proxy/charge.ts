@@ -224,21 +224,20 @@ export function countCharge(x: Exchange, charge: Charge, usage: CallUsage, isLat
 
 /** Counts in scopes of time what an answer used whose request, of so many bytes, was counted when it came. */
 export function countLater(x: Exchange, of: Parameters<typeof placesOf>[1], bytes: number, usage: CallUsage): void {
-  const { estimates, ledger, emit } = x.services
+  const { estimates } = x.services
   if (of.policy.scopes.length === 0) return
   if (!usage.estimated && usage.input > 0) estimates.learn(estimatedAs(x, of.model), bytes, usage)
-  for (const place of placesOf(x, of)) {
-    const settled = ledger.settle(place, countsOf(usage), undefined).then((now) => report(x, place, now))
-    void unlessLost(emit, settled, undefined)
-  }
+  for (const place of placesOf(x, of)) settle(x, place, countsOf(usage), undefined)
 }
 
 function settleAll(x: Exchange, charge: Charge, used: Counts): void {
+  for (const { place, held } of takeHolds(charge)) settle(x, place, used, held)
+}
+
+function settle(x: Exchange, place: Place, used: Counts, held: Counts | undefined): void {
   const { ledger, emit } = x.services
-  for (const { place, held } of takeHolds(charge)) {
-    const settled = ledger.settle(place, used, held).then((now) => report(x, place, now))
-    void unlessLost(emit, settled, undefined)
-  }
+  const settled = ledger.settle(place, used, held).then((now) => report(x, place, now))
+  void unlessLost(emit, settled, undefined)
 }
 
 /** Shares of a limit at which people hear of it. */

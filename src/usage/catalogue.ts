@@ -13,7 +13,7 @@ import type { CallUsage, StatedBill, TokenUsage } from '../core/usage.ts'
 import type { Upstream } from '../http/upstream.ts'
 
 /** The price of one model at one upstream: returns US dollars. */
-export type Price = (usage: TokenUsage) => number
+type Price = (usage: TokenUsage) => number
 
 /** The upstream at which a model is called. */
 export type CatalogueUpstream = Pick<Upstream, 'name' | 'origin' | 'prefix'>

@@ -200,8 +200,8 @@ const withoutHold = ({ hold: _, ...standing }: Standing): Standing => standing
 
 /**
  * Returns where a request stands in each place. It holds what it asks for in all of them; if it does not fit into one
- * that ends requests, in none. `isForced`: it holds that in any case. `isWaiting`: it has been told that it does not fit,
- * and looks first: what it held for a moment would wake all others that wait when it is given back, and they this one.
+ * that ends requests, in none. `isForced`: it holds that in any case. `isWaiting`: it knows that it does not fit, and
+ * looks first: what it held for a moment would wake all others that wait when it is given back, and they this one.
  */
 async function hold(
   state: State,

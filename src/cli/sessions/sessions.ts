@@ -194,7 +194,8 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
   } else if (command === 'extend') {
     shown = await askSession<SessionDetail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
     const { iteration, max_iterations: max } = shown
-    text = `${id}: ${max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'}${staysText(shown)}\n`
+    const now = max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'
+    text = `${id}: ${now}${staysText(shown)}\n`
   } else if (flags.transcript) {
     shown = await askSession<Transcript>(connection, id, 'transcript')
     text = transcriptText(shown)

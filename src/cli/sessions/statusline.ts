@@ -16,7 +16,7 @@ const PATIENCE_MS = 50
 const MAX_INPUT = 1_048_576
 
 /** Returns `$0.41 of $2 · 14/60 · no loop`; in place of the loop also what else a person should know. */
-export function statusText(session: SessionDetail): string {
+function statusText(session: SessionDetail): string {
   const { threads, meters, state, iteration, max_iterations: max, loop } = session
   const leader = threads.find((one) => one.state === state && one.iteration === iteration) ?? threads.at(-1)
   const limit = [...(leader?.meters ?? []), ...meters].find((one) => one.name === 'cost' && one.max > 0)

@@ -115,7 +115,7 @@ export function fill(template: string, meter: Meter): string {
 export type Tier = 'none' | 'caution' | 'warning'
 
 /** `tiers`: by the share used. `countdown`: at the last three. `tracker`: the budget once, then what was used. */
-export type Style = 'tiers' | 'countdown' | 'tracker'
+type Style = 'tiers' | 'countdown' | 'tracker'
 
 /** The settings that decide the tier of a meter. */
 export interface Thresholds {

@@ -37,7 +37,7 @@ export interface SubjectLimits {
 }
 
 /** What one process has counted, and what it holds for its requests in flight. */
-export interface Part {
+interface Part {
   readonly used: Counts
   readonly held: Counts
   /** What it holds is nothing any more from then on, in milliseconds since the epoch: the process has ended. */

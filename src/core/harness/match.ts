@@ -88,7 +88,7 @@ export function humanText(texts: readonly string[], registry: HarnessRegistry): 
   return words.join('\n')
 }
 
-/** Returns how many text parts of a message begin with a summary of a history, perhaps after a harness's other texts. */
+/** Returns how many text parts of a message begin with a summary of a history, also after a harness's other texts. */
 export function countSummaries(texts: readonly string[], registry: HarnessRegistry): number {
   return texts.filter((text) => {
     let rest = text.trim()

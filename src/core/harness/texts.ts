@@ -210,8 +210,8 @@ export const SUMMARY_REQUESTS: readonly string[] = [
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_INCREASE}`,
   `Your tool-call round limit ({}) has been reached. ${REASONIX_SYNTHESIS} ${REASONIX_EVIDENCE}`,
   // nanocoder
-  'You have reached the maximum number of tool-execution turns for this run. Do not call any more tools. Produce your ' +
-    'final answer now using only the information you already have.',
+  'You have reached the maximum number of tool-execution turns for this run. Do not call any more tools. Produce ' +
+    'your final answer now using only the information you already have.',
   `This task has reached its {} budget. ${REASONIX_SYNTHESIS} Use the evidence already collected and label what is ` +
     'still uncertain; the user can continue in the next message.',
 ]

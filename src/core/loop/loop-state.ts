@@ -76,7 +76,7 @@ const MAX_UNKNOWN = 24
 const MAX_UNKNOWN_CALLS = 64
 
 /** The transcript of a request, as far as the loop guard needs it. */
-export interface Transcript {
+interface Transcript {
   readonly conversation: Conversation
   /** State after its messages; the last one need not be among them. */
   readonly state: TranscriptState

@@ -170,9 +170,7 @@ export function askOperator(session: Session, request: CountedRequest, limit: Me
   return { session: after, result: { until, isNew: true } }
 }
 
-/**
- * Returns true while a thread is at the limit on a meter, its own or the session's, and its run was not stopped for that.
- */
+/** Returns true while a thread is at the limit on a meter, its own or the session's, and was not stopped for that. */
 function isUnanswered(session: Session, thread: Thread, now: number, meter: LimitName): boolean {
   const { run } = thread
   const { finalAnswer, operator } = run

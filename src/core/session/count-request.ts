@@ -382,7 +382,7 @@ function toolCallsAfter(place: Place, facts: RequestFacts, isRetry: boolean): nu
   const { run, answer, isUnknown, skipsHistory = false } = place
   const { tool_calls = 0 } = run.counts
   const newest = facts.assistantHashes.at(-1)
-  // A request that was changed and sent again shows the same calls again, and so does one after an answer without calls;
+  // A request that was changed and sent again shows the same calls again, as does one after an answer without calls;
   // those in another's history are not its own.
   const isCounted =
     isRetry || newest === undefined || showsNewest(place, facts) || skipsHistory || facts.callCounts.at(-1) === 0

@@ -26,7 +26,7 @@ interface Continuation {
   readonly asksBefore?: boolean
   /** It kept the answer to the thread's last message and dropped the message: the harness wrote it; the run goes on. */
   readonly dropsMessage?: boolean
-  /** It shows or names an answer of the thread's run, or repeats a request that does. Unset for a thread with a name. */
+  /** It shows or names an answer of the thread's run, or repeats a request that does; unset for a named thread. */
   readonly showsRun?: boolean
   /** The newest relayed answer that it shows. */
   readonly answer?: RelayedAnswer | undefined
@@ -316,9 +316,9 @@ function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
  * Returns how a transcript fits a thread; `undefined` if it does not. It shows the thread's newest answer, or the
  * thread has none. Kinds:
  * - `whole`: its user messages begin with those of the thread;
- * - `lost_beginning`: they begin with the newest of those, perhaps after its first, as the history lost what came before;
- * - `dropped_message`: they lack the thread's last one, but the answer to it is there, or it got none: the harness wrote
- *   that message for one request;
+ * - `lost_beginning`: they begin with the newest of those, perhaps after its first: the history lost what came before;
+ * - `dropped_message`: they lack its last one, but the answer to that is there, or it got none: the harness wrote that
+ *   message for one request;
  * - `summary`: it got shorter, and all new user messages stand before the answer: they are a summary.
  */
 function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {

@@ -236,8 +236,8 @@ export function doing({ loop, asking, last_tool: tool }: SessionRow): string {
 }
 
 /**
- * Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`; times of another day with their date. A session is
- * named by the beginning of its id.
+ * Returns `PAUSED: all agents, since 14:02, until 14:32: the reason`; times of another day have their date. A session
+ * is named by the beginning of its id.
  */
 export function pausedText({ session, key, upstream, since, until, reason }: Paused['paused'][number]): string {
   const whom = pausedWhom({ session: session?.slice(0, 9), key, upstream })

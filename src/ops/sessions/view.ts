@@ -309,7 +309,7 @@ function paceSince(iterations: readonly IterationRecord[], startedAt: number, no
   return Math.max(startedAt, now - PACE_WINDOW, first?.at ?? 0)
 }
 
-/** Returns the seconds until an agent reaches a limit at the pace of five minutes; `null`: none, or it has reached one. */
+/** Returns the seconds until an agent reaches a limit at the pace of five minutes; `null`: it has none, or is there. */
 function secondsToLimit(leader: Agent | undefined, iterations: readonly IterationRecord[], now: number): number | null {
   if (!leader || !AT_WORK.includes(leader.shown.state)) return null
   const { number, run } = leader.thread

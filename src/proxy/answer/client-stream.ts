@@ -55,8 +55,8 @@ export async function end(client: ClientStream, chunks: readonly Buffer[], uncha
 }
 
 /**
- * Sends a whole response: what was `read` of its body, then the rest as it comes. `own`: the upstream's response, if the
- * client gets all of its bytes unchanged, and its trailers after them.
+ * Sends a whole response: what was `read` of its body, then the rest as it comes. `own`: the upstream's response, if
+ * the client gets all of its bytes unchanged, and its trailers after them.
  */
 export async function sendWhole(
   { to, governorHeaders }: ClientStream,

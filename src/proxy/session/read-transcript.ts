@@ -129,7 +129,7 @@ function* prepareAll(conversation: Conversation, known: TranscriptState): Turns 
 }
 
 /** The hashes of a request's body, what is known of its beginning, and where to remember more of it. */
-export interface Beginning {
+interface Beginning {
   readonly hashes: BodyHashes
   readonly known: KnownBeginning | undefined
   readonly prefixes: KnownPrefixes
