@@ -14,8 +14,6 @@ import type { Exchange } from './begin-exchange.ts'
 import { noteFault } from './fault.ts'
 import { noteLoop, noteNoNotice, noteNotice } from './note-decision.ts'
 import { noteGap } from './note-gap.ts'
-import { observeFetched } from './observe-fetched.ts'
-import { observeAside, observeUsage } from './observe-usage.ts'
 import { explainFrame, explainRefusal, type WatchedRequest } from './overflow/explain.ts'
 import { errorBodyOf, errorCodeIn, watchErrorFrames } from './overflow/find-errors.ts'
 import { observeModelList } from './overflow/model-list.ts'
@@ -32,6 +30,8 @@ import {
 } from './request-edits.ts'
 import type { RequestEdit } from './services.ts'
 import { changeSession, giveBackIteration, type Turn } from './turn.ts'
+import { observeFetched } from './usage/observe-fetched.ts'
+import { observeAside, observeUsage } from './usage/observe-usage.ts'
 import { noteOutcome, observeOutcome } from './waiting/error-streaks.ts'
 
 /** A variant that was sent, and what came for it. */

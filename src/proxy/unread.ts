@@ -6,9 +6,9 @@ import type { Dialect } from '../dialect/dialect.ts'
 import { EDGE_BYTES, outlineOf } from '../dialect/shared/outline.ts'
 import type { UnreadBody } from '../http/body.ts'
 import type { Exchange } from './begin-exchange.ts'
-import { refuseAside } from './charge.ts'
 import { noteAside } from './evaluate.ts'
 import { tenantOf } from './session/find-session.ts'
+import { refuseAside } from './usage/charge.ts'
 
 /** Keeps the first and the last bytes of a body that is read elsewhere; the result returns what there is so far. */
 function watchEdges(body: Readable, chunks: readonly Buffer[], grows: (bytes: number) => void): () => string {

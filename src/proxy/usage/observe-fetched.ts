@@ -1,13 +1,13 @@
 /** Observes the responses in which clients fetch answers that were made in the background, and counts each once. */
 
-import { settingsFor } from '../core/budget/policy.ts'
-import { windowAfterAcceptance } from '../core/context-window.ts'
-import { isRealAnswer } from '../core/conversation/real-answer.ts'
-import { distinctIds } from '../core/conversation/transcript.ts'
-import { NO_COUNTS } from '../core/counters.ts'
-import type { Request } from '../core/request.ts'
-import { countsByTool, type PromptTokens } from '../core/session/result-tokens.ts'
-import { NEW_SESSION, type RunState, retryOf, type Session } from '../core/session/session.ts'
+import { settingsFor } from '../../core/budget/policy.ts'
+import { windowAfterAcceptance } from '../../core/context-window.ts'
+import { isRealAnswer } from '../../core/conversation/real-answer.ts'
+import { distinctIds } from '../../core/conversation/transcript.ts'
+import { NO_COUNTS } from '../../core/counters.ts'
+import type { Request } from '../../core/request.ts'
+import { countsByTool, type PromptTokens } from '../../core/session/result-tokens.ts'
+import { NEW_SESSION, type RunState, retryOf, type Session } from '../../core/session/session.ts'
 import {
   type Delivered,
   noteAcknowledged,
@@ -15,22 +15,22 @@ import {
   noteRelayed,
   releaseIteration,
   threadOf,
-} from '../core/session/transitions.ts'
-import { type CallUsage, estimateTokens } from '../core/usage.ts'
-import type { Dialect, ResponseMetadata } from '../dialect/dialect.ts'
-import { type Head, isSuccess } from '../http/upstream.ts'
-import type { ResponseObserver } from '../http/upstream-response.ts'
-import { promptTokens } from '../usage/catalogue.ts'
-import { type Answered, observeResponse } from '../usage/response-observer.ts'
-import { type Exchange, emitFor, type FetchedAnswer } from './begin-exchange.ts'
+} from '../../core/session/transitions.ts'
+import { type CallUsage, estimateTokens } from '../../core/usage.ts'
+import type { Dialect, ResponseMetadata } from '../../dialect/dialect.ts'
+import { type Head, isSuccess } from '../../http/upstream.ts'
+import type { ResponseObserver } from '../../http/upstream-response.ts'
+import { promptTokens } from '../../usage/catalogue.ts'
+import { type Answered, observeResponse } from '../../usage/response-observer.ts'
+import { type Exchange, emitFor, type FetchedAnswer } from '../begin-exchange.ts'
+import { noteFault, unlessLost } from '../fault.ts'
+import { noteGap } from '../note-gap.ts'
+import { policyOf, subjectOf } from '../policy-of.ts'
+import { idsIn, linkCalls, namesOf } from '../session/find-session.ts'
+import { keepFetched } from '../session/keep-transcript.ts'
 import { countLater } from './charge.ts'
-import { noteFault, unlessLost } from './fault.ts'
 import { answerToCome, takeLater } from './later-answer.ts'
-import { noteGap } from './note-gap.ts'
 import { callsToCome, countBill, emitAnswered } from './observe-usage.ts'
-import { policyOf, subjectOf } from './policy-of.ts'
-import { idsIn, linkCalls, namesOf } from './session/find-session.ts'
-import { keepFetched } from './session/keep-transcript.ts'
 
 /** Returns an observer for a response that may hold an answer; `undefined` if it is an error. */
 export function observeFetched(x: Exchange, fetched: FetchedAnswer, head: Head): ResponseObserver | undefined {

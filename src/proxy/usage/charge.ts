@@ -1,7 +1,7 @@
 /** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
 
-import { fill } from '../core/budget/budget-notices.ts'
-import { type Ask, amountsIn, fullestOf, metersIn } from '../core/budget/ledger.ts'
+import { fill } from '../../core/budget/budget-notices.ts'
+import { type Ask, amountsIn, fullestOf, metersIn } from '../../core/budget/ledger.ts'
 import {
   type AnyLimitName,
   costLimit,
@@ -9,27 +9,27 @@ import {
   type Meter,
   TIME_LIMITS,
   type TimeMeter,
-} from '../core/budget/meters.ts'
-import { type Counts, countsOf } from '../core/counters.ts'
-import { type BudgetPolicy, closedText } from '../core/decide.ts'
-import { hashOf } from '../core/hash.ts'
-import { tableBy } from '../core/names.ts'
-import type { RunState } from '../core/session/session.ts'
-import { terminalOf } from '../core/terminal.ts'
-import { ignore } from '../core/thrown.ts'
-import type { CallUsage, TokenUsage } from '../core/usage.ts'
-import type { Dialect } from '../dialect/dialect.ts'
-import { headerOf } from '../http/headers.ts'
-import { costOf, lacksPrice } from '../usage/catalogue.ts'
-import { type Place, placeOf, type Settled } from '../usage/ledger.ts'
-import { sendAnswer } from './answer/answer-response.ts'
-import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from './begin-exchange.ts'
-import { isOfBody, unlessLost } from './fault.ts'
-import { keptName } from './overflow/windows.ts'
-import type { Services } from './services.ts'
-import { namesOf, tenantOf } from './session/find-session.ts'
-import { keepPlace } from './session/keep-place.ts'
-import { rateOfAside } from './waiting/slow-down.ts'
+} from '../../core/budget/meters.ts'
+import { type Counts, countsOf } from '../../core/counters.ts'
+import { type BudgetPolicy, closedText } from '../../core/decide.ts'
+import { hashOf } from '../../core/hash.ts'
+import { tableBy } from '../../core/names.ts'
+import type { RunState } from '../../core/session/session.ts'
+import { terminalOf } from '../../core/terminal.ts'
+import { ignore } from '../../core/thrown.ts'
+import type { CallUsage, TokenUsage } from '../../core/usage.ts'
+import type { Dialect } from '../../dialect/dialect.ts'
+import { headerOf } from '../../http/headers.ts'
+import { costOf, lacksPrice } from '../../usage/catalogue.ts'
+import { type Place, placeOf, type Settled } from '../../usage/ledger.ts'
+import { sendAnswer } from '../answer/answer-response.ts'
+import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from '../begin-exchange.ts'
+import { isOfBody, unlessLost } from '../fault.ts'
+import { keptName } from '../overflow/windows.ts'
+import type { Services } from '../services.ts'
+import { namesOf, tenantOf } from '../session/find-session.ts'
+import { keepPlace } from '../session/keep-place.ts'
+import { rateOfAside } from '../waiting/slow-down.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
 const LOOK_MS = 500

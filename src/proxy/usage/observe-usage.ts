@@ -1,19 +1,19 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 
-import { costLimit } from '../core/budget/meters.ts'
-import type { Named } from '../core/by-name.ts'
-import { reductionsAfterAcceptance, windowAfterAcceptance } from '../core/context-window.ts'
-import type { ToolCall } from '../core/conversation/conversation.ts'
-import { distinctIds } from '../core/conversation/transcript.ts'
-import { type Counts, countsOf, NO_COUNTS } from '../core/counters.ts'
-import type { BudgetPolicy } from '../core/decide.ts'
-import { hashOfText } from '../core/hash.ts'
-import type { LoopPolicy } from '../core/loop/patterns.ts'
-import { pendingCallsOf } from '../core/loop/tool-call.ts'
-import { EMPTY_RECORD, withMinute } from '../core/operator/session-record.ts'
-import { promptOf } from '../core/session/request-facts.ts'
-import { countsByTool, promptBytesOf } from '../core/session/result-tokens.ts'
-import { type FirstAnswer, NEW_SESSION, type Session, type Thread, withAnswer } from '../core/session/session.ts'
+import { costLimit } from '../../core/budget/meters.ts'
+import type { Named } from '../../core/by-name.ts'
+import { reductionsAfterAcceptance, windowAfterAcceptance } from '../../core/context-window.ts'
+import type { ToolCall } from '../../core/conversation/conversation.ts'
+import { distinctIds } from '../../core/conversation/transcript.ts'
+import { type Counts, countsOf, NO_COUNTS } from '../../core/counters.ts'
+import type { BudgetPolicy } from '../../core/decide.ts'
+import { hashOfText } from '../../core/hash.ts'
+import type { LoopPolicy } from '../../core/loop/patterns.ts'
+import { pendingCallsOf } from '../../core/loop/tool-call.ts'
+import { EMPTY_RECORD, withMinute } from '../../core/operator/session-record.ts'
+import { promptOf } from '../../core/session/request-facts.ts'
+import { countsByTool, promptBytesOf } from '../../core/session/result-tokens.ts'
+import { type FirstAnswer, NEW_SESSION, type Session, type Thread, withAnswer } from '../../core/session/session.ts'
 import {
   type AnswerFacts,
   changeReductions,
@@ -22,24 +22,22 @@ import {
   noteAnswer,
   noteRelayed,
   responseBegan,
-} from '../core/session/transitions.ts'
-import { presentable } from '../core/text/presentable.ts'
-import type { CallUsage } from '../core/usage.ts'
-import type { ResponseMetadata } from '../dialect/dialect.ts'
-import { lengthOf } from '../http/body.ts'
-import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../http/upstream.ts'
-import type { ResponseObserver } from '../http/upstream-response.ts'
-import { sessionKey } from '../store/store.ts'
-import type { Answered as AnsweredEvent, Emit, UnpricedHandling } from '../telemetry/event.ts'
-import { costOf, promptTokens } from '../usage/catalogue.ts'
-import { type Answered, observeResponse } from '../usage/response-observer.ts'
-import { noteUsed } from './at-limit.ts'
-import { type AsideRequest, type Exchange, emitFor } from './begin-exchange.ts'
-import { countCharge } from './charge.ts'
-import { isolated, noteFault, unlessLost } from './fault.ts'
-import { countsTask, keepOutcome, laterAnswerOf, takeLater } from './later-answer.ts'
-import { noteGap } from './note-gap.ts'
-import type { Services } from './services.ts'
+} from '../../core/session/transitions.ts'
+import { presentable } from '../../core/text/presentable.ts'
+import type { CallUsage } from '../../core/usage.ts'
+import type { ResponseMetadata } from '../../dialect/dialect.ts'
+import { lengthOf } from '../../http/body.ts'
+import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../../http/upstream.ts'
+import type { ResponseObserver } from '../../http/upstream-response.ts'
+import { sessionKey } from '../../store/store.ts'
+import type { Answered as AnsweredEvent, Emit, UnpricedHandling } from '../../telemetry/event.ts'
+import { costOf, promptTokens } from '../../usage/catalogue.ts'
+import { type Answered, observeResponse } from '../../usage/response-observer.ts'
+import { noteUsed } from '../at-limit.ts'
+import { type AsideRequest, type Exchange, emitFor } from '../begin-exchange.ts'
+import { isolated, noteFault, unlessLost } from '../fault.ts'
+import { noteGap } from '../note-gap.ts'
+import type { Services } from '../services.ts'
 import {
   agentNameOf,
   idsIn,
@@ -48,9 +46,11 @@ import {
   namesOf,
   placeInHeaders,
   UNCLAIMED_USAGE,
-} from './session/find-session.ts'
-import { keepAnswer } from './session/keep-transcript.ts'
-import { changeSession, giveBackIteration, iterationFacts, type Turn } from './turn.ts'
+} from '../session/find-session.ts'
+import { keepAnswer } from '../session/keep-transcript.ts'
+import { changeSession, giveBackIteration, iterationFacts, type Turn } from '../turn.ts'
+import { countCharge } from './charge.ts'
+import { countsTask, keepOutcome, laterAnswerOf, takeLater } from './later-answer.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
 export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseObserver | undefined {
