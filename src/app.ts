@@ -353,6 +353,13 @@ async function closeAll(parts: Parts, { app, clients }: ReturnType<typeof create
   await opened.close()
 }
 
+/** Returns what a session is about, by its id in the API. Never rejects. */
+async function labelIn(store: Store, id: string): Promise<string | undefined> {
+  const key = keyOf(id)
+  const session = key && (await store.get(key).catch(ignore))
+  return session?.record?.label || undefined
+}
+
 /** Builds a Governor with the given configuration; it does not listen yet. */
 export function buildGovernor(config: Config, options: GovernorOptions) {
   const parts = createParts(config, options)
@@ -408,11 +415,7 @@ export function buildGovernor(config: Config, options: GovernorOptions) {
     /** Returns what this process alone has counted. */
     metrics: () => countSessions(parts).then(telemetry.metrics.data),
     /** Returns what a session is about, by its id in the API: for people alone. Never rejects. */
-    async labelOf(id: string): Promise<string | undefined> {
-      const key = keyOf(id)
-      const session = key && (await services.store.get(key).catch(ignore))
-      return session?.record?.label || undefined
-    },
+    labelOf: (id: string) => labelIn(services.store, id),
     /** Closes at once and cuts off the requests under way. */
     close,
   }

@@ -190,7 +190,7 @@ describe('the source code', () => {
   it('of proxy and http contains no field, header or key of a provider', () => {
     const named =
       /anthropic-|x-api-key|api-key|x-goog|sk-ant|max_(?:completion_|output_|new_)tokens|max_tokens|budget_tokens|session_id|user_id|previous_response|prefix_mismatch|_error'|"(?:stream|model|messages|input|tools)"/
-    const naming = SOURCES.filter(({ folder }) => ['proxy', 'proxy/waiting', 'http'].includes(folder))
+    const naming = SOURCES.filter(({ folder }) => ['proxy', 'proxy/usage', 'proxy/waiting', 'http'].includes(folder))
       .flatMap(({ path, text }) => text.split('\n').map((line, at) => ({ place: `${path}:${at + 1}`, line })))
       .filter(({ line }) => !/^\s*(?:\/?\*|\/\/)/.test(line) && named.test(line))
     expect(naming.map(({ place }) => place)).toEqual([])
