@@ -23,7 +23,6 @@ export interface BudgetSources {
   readonly ledger: Ledger
   /** Those in force, which a reload changes. */
   readonly policies: () => { readonly budget: ByRule<BudgetSettings> }
-  /** The limits of access keys. */
   readonly keyScopes: () => readonly ScopeLimits[]
   readonly emit: Emit
 }
@@ -76,6 +75,8 @@ export const scopeLimitBody = z
   })
   .describe('Limits until the period ends. 0: no limit; null: as the configuration says.')
 
+const calendarIn = ({ policies }: Pick<BudgetSources, 'policies'>) => policies().budget.settings.policy.calendar()
+
 /** Returns the limits in force, each once: general ones before those of overrides, then those of access keys. */
 function rulesOf({ policies, keyScopes }: BudgetSources): readonly ScopeLimits[] {
   const { budget } = policies()
@@ -112,8 +113,8 @@ async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'
 
 /** Returns the places of all limits that have a subject by now, or of some of them. */
 async function placesOf(sources: BudgetSources, isAsked = (_: ScopeLimits) => true): Promise<readonly Place[]> {
-  const { ledger, policies } = sources
-  const calendar = policies().budget.settings.policy.calendar()
+  const { ledger } = sources
+  const calendar = calendarIn(sources)
   const places: Place[] = []
   const rules = rulesOf(sources).filter(isAsked)
   const hasOwn = ({ scope, per, only }: ScopeLimits, subject: string | null) =>
@@ -127,20 +128,11 @@ async function placesOf(sources: BudgetSources, isAsked = (_: ScopeLimits) => tr
   return places
 }
 
-/** Returns what is used of all limits of scopes of time. Rejects if the store fails. */
-async function budgetView(sources: BudgetSources): Promise<BudgetView> {
-  const { ledger, policies } = sources
-  const budget: BudgetView['budget'] = []
-  for (const place of await placesOf(sources)) budget.push(await viewOf(ledger, place))
-  return { time_zone: policies().budget.settings.policy.calendar().zone, budget }
-}
-
 /** Returns the limits for all requests together, the fullest of each period, as a head line shows them. */
 export async function headLimits(sources: BudgetSources): Promise<NonNullable<SessionPage['summary']>['limits']> {
-  const { ledger } = sources
   const limits = []
   for (const place of await placesOf(sources, ({ per, isObserved }) => per === 'all' && !isObserved)) {
-    const { used, limits: max } = await ledger.read(place)
+    const { used, limits: max } = await sources.ledger.read(place)
     const fullest = nearestOf(timeUses(place.rule.scope, { used: amountsIn(used), limits: max }))
     if (fullest) limits.push({ ...fullest, resets_at: new Date(place.period.end).toISOString() })
   }
@@ -151,11 +143,11 @@ export async function headLimits(sources: BudgetSources): Promise<NonNullable<Se
 export type ReadUses = (session: Session, known?: Map<string, TimeUse>) => Promise<UsedOf>
 
 /** Creates a function that reads what is used of the limits of a session; what the store can't say is not known. */
-export function createReadUses({ ledger, policies }: Pick<BudgetSources, 'ledger' | 'policies'>): ReadUses {
+export function createReadUses(sources: Pick<BudgetSources, 'ledger' | 'policies'>): ReadUses {
+  const { ledger } = sources
   return async ({ threads }, known = new Map<string, TimeUse>()) => {
     const placed = ({ rule, subject }: SubjectLimits) => {
-      const { calendar } = policies().budget.settings.policy
-      const place = placeOf(rule, calendar().periodOf(rule.scope, ledger.time()), subject)
+      const place = placeOf(rule, calendarIn(sources).periodOf(rule.scope, ledger.time()), subject)
       return { ...place, known: `${place.name} ${Object.values(rule.limits)}` }
     }
     for (const { run } of threads)
@@ -164,8 +156,7 @@ export function createReadUses({ ledger, policies }: Pick<BudgetSources, 'ledger
         if (one.rule.isObserved || known.has(place.known)) continue
         const read = await ledger.read(place).catch(ignore)
         if (!read) continue
-        const start = place.period.start
-        known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start })
+        known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start: place.period.start })
       }
     return (one) => known.get(placed(one).known)
   }
@@ -173,7 +164,7 @@ export function createReadUses({ ledger, policies }: Pick<BudgetSources, 'ledger
 
 /** Sets limits until their period ends; returns what is used of them then. */
 async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimitBody>, by: AdminAccess['by']) {
-  const { ledger, policies, emit } = sources
+  const { ledger, emit } = sources
   const { scope, per, subject, ...set } = body
   const rules = rulesOf(sources)
   const fitting = rules.filter(
@@ -194,7 +185,7 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
     throw new RequestProblem(404, 'unknown_limit', `There is no ${there}.`)
   }
   if (other) throw new RequestProblem(409, 'ambiguous_limit', `Several limits fit: give per (${namesOf(fitting)}).`)
-  const place = placeOf(rule, policies().budget.settings.policy.calendar().periodOf(scope, ledger.time()), subject)
+  const place = placeOf(rule, calendarIn(sources).periodOf(scope, ledger.time()), subject)
   const changed: Partial<Record<TimeLimitName, number | undefined>> = {}
   for (const name of TIME_LIMITS) {
     const max = set[METERS[name].limit.setting]
@@ -207,14 +198,12 @@ async function setLimits(sources: BudgetSources, body: z.output<typeof scopeLimi
 
 /** Adds the routes to the API, whose hooks let in only those who may use it. */
 export function budgetRoutes(app: FastifyInstance, sources: BudgetSources): void {
-  app.get('/governor/budget', () => budgetView(sources))
+  app.get('/governor/budget', async (): Promise<BudgetView> => {
+    const budget: BudgetView['budget'] = []
+    for (const place of await placesOf(sources)) budget.push(await viewOf(sources.ledger, place))
+    return { time_zone: calendarIn(sources).zone, budget }
+  })
   app.patch('/governor/budget', ({ body, admin }) =>
     setLimits(sources, validated(scopeLimitBody, body ?? undefined, 'body'), admin.by),
   )
 }
-
-/** The paths of these routes in the OpenAPI description. */
-export const BUDGET_PATHS = {
-  summary: 'What is used of the limits of an hour, a day, a week and a month',
-  change: 'Set such a limit until its period ends',
-} as const

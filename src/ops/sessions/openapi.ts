@@ -1,6 +1,6 @@
 /** The OpenAPI description of the API, made from the shapes of its requests and replies. */
 import * as z from 'zod'
-import { BUDGET_PATHS, scopeLimitBody } from '../budget.ts'
+import { scopeLimitBody } from '../budget.ts'
 import { usageQuery } from '../usage.ts'
 import { ACTIONS } from './actions.ts'
 import { listQuery, pauseBody, resumeBody } from './api-schema.ts'
@@ -30,15 +30,20 @@ const IDEMPOTENCY = {
   schema: { type: 'string', maxLength: 200 },
 }
 
+/** Returns what a request must have as its body, if it must have one. */
+function bodyOf(shape: z.ZodType): Json {
+  const { $schema: _dialect, ...schema } = z.toJSONSchema(shape, { io: 'input' })
+  return { required: !shape.safeParse(undefined).success, content: { 'application/json': { schema } } }
+}
+
 function actionPaths(session: string): Json {
   const paths: Record<string, Json> = {}
   for (const [path, { name, method, summary, body }] of Object.entries(ACTIONS)) {
-    const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input' })
     paths[`${session}/${path}`] = {
       [method.toLowerCase()]: {
         summary,
         parameters: name === 'extend' ? [ID, IDEMPOTENCY] : [ID],
-        requestBody: { required: !body.safeParse(undefined).success, content: { 'application/json': { schema } } },
+        requestBody: bodyOf(body),
         responses: {
           200: reply('The session after it.', 'SessionDetail'),
           ...UNKNOWN,
@@ -51,13 +56,12 @@ function actionPaths(session: string): Json {
 }
 
 function budgetPath(): Json {
-  const { $schema: _dialect, ...schema } = z.toJSONSchema(scopeLimitBody, { io: 'input' })
-  const { summary, change } = BUDGET_PATHS
+  const summary = 'What is used of the limits of an hour, a day, a week and a month'
   return {
     get: { summary, responses: { 200: reply('A row for each limit and subject.', 'Budget'), 401: REFUSALS[401] } },
     patch: {
-      summary: change,
-      requestBody: { required: true, content: { 'application/json': { schema } } },
+      summary: 'Set such a limit until its period ends',
+      requestBody: bodyOf(scopeLimitBody),
       responses: {
         200: reply('The limit after it.', 'ScopeBudget'),
         ...REFUSALS,
@@ -83,13 +87,12 @@ const EVENTS = {
 const PAUSED = { 200: reply('The pauses that hold.', 'Paused'), ...REFUSALS }
 
 function pausePath(summary: string, body: z.ZodType): Json {
-  const { $schema: _dialect, ...schema } = z.toJSONSchema(body, { io: 'input' })
   const responses = {
     ...PAUSED,
     404: reply('No such session, key, upstream or pause.', 'Error'),
     409: reply('Several sessions have this name, or there are too many pauses.', 'Error'),
   }
-  return { summary, requestBody: { required: false, content: { 'application/json': { schema } } }, responses }
+  return { summary, requestBody: bodyOf(body), responses }
 }
 
 const TRANSCRIPT = {

@@ -32,13 +32,12 @@ export interface PauseSources {
   readonly keyNames: () => ReadonlySet<string>
 }
 
-const iso = (time: number | undefined) => (time === undefined ? null : new Date(time).toISOString())
-
 /** Returns the pauses that hold at `now`, as the API shows them. */
 export function pausesView(pauses: readonly Pause[], now: number): Paused['paused'] {
   const holding = pauses.filter((pause) => holdsAt(pause, now))
   return holding.map(({ session = null, key = null, upstream = null, since, until, reason = null, hold = false }) => {
-    return { session, key, upstream, since: new Date(since).toISOString(), until: iso(until), reason, hold }
+    const end = until === undefined ? null : new Date(until).toISOString()
+    return { session, key, upstream, since: new Date(since).toISOString(), until: end, reason, hold }
   })
 }
 
