@@ -318,7 +318,6 @@ const LOAD_MS = 100
 
 export type Governor = ReturnType<typeof buildGovernor>
 
-/** Returns the limits of all access keys. */
 function keyScopesOf({ accessKeys }: Services): readonly ScopeLimits[] {
   return [...accessKeys.values()].flatMap(({ scopes }) => scopes)
 }

@@ -180,7 +180,6 @@ function flagsHelp(names: readonly (keyof typeof COMMAND_FLAGS)[]): string {
   return names.map((name) => entry(`--${name}`, rows[name]?.value, rows[name]?.help)).join('')
 }
 
-/** Returns the help of one command. */
 function commandHelp(name: string, { usage = '', help, flags = [], takesSettings }: Command): string {
   const title = `Usage: governor ${name} ${usage.startsWith('--') ? `[flags] ${usage}` : usage}`
   const port = flags.includes('url') ? entry('--port', 'NUMBER', 'the running Governor on this machine [PORT]') : ''

@@ -140,7 +140,6 @@ function nested(path: string): string {
     .reduceRight((inner, key, at, { length }) => `${key}: ${at < length - 1 ? `{ ${inner} }` : inner}`, '…')
 }
 
-/** Returns the message about an unknown key. */
 function unknownKey(key: string, section: z.ZodObject): string {
   const own = Object.keys(section.shape)
   const below = keysBelow(section)

@@ -330,8 +330,7 @@ const sessions = section({
   ),
   body_fields: key(z.array(filled), ['metadata.session_id', 'metadata.user_id', 'conversation']).describe(
     'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one. ' +
-      'Without any id, Governor identifies a session by its system text, its first human message and its first ' +
-      'answer.',
+      'Without any id, Governor identifies a session by its system text, its first human message and its first answer.',
   ),
   max: whole(1, 10_000_000, 10_000).describe(
     'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the credential ' +

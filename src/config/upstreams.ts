@@ -54,12 +54,9 @@ const upstream = z.strictObject({
   ),
 })
 
-type UpstreamConfig = z.output<typeof upstream> & { readonly url: string }
-
 /** The upstreams that always exist. */
-export const DEFAULT_UPSTREAMS: Record<string, UpstreamConfig> = Object.fromEntries(
-  BUILT_IN_UPSTREAMS.map(({ name, url }) => [name, { url, headers: {}, strip_name: false }]),
-)
+export const DEFAULT_UPSTREAMS: Record<string, z.output<typeof upstream> & { readonly url: string }> =
+  Object.fromEntries(BUILT_IN_UPSTREAMS.map(({ name, url }) => [name, { url, headers: {}, strip_name: false }]))
 
 export const upstreams = z
   .record(

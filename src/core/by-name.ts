@@ -27,17 +27,7 @@ export function toolLabel(name: string): string {
   return isLabel(label) ? label : OTHER
 }
 
-/** Adds to the amount of a name; once there are 24 of them, to that of `other`. */
-export function withAmount<Amount>(
-  list: readonly Named<Amount>[],
-  name: string,
-  more: Amount,
-  sum: (amount: Amount, more: Amount) => Amount,
-): readonly Named<Amount>[] {
-  return withAmounts(list, [{ name, amount: more }], sum)
-}
-
-/** Adds to the amounts of several names, as `withAmount` does one after the other. */
+/** Adds to the amounts of names; once there are 24 of them, to that of `other`. */
 export function withAmounts<Amount>(
   list: readonly Named<Amount>[],
   added: readonly Named<Amount>[],

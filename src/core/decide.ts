@@ -141,7 +141,6 @@ function announcementOf({ texts, thresholds }: BudgetPolicy, { announced = NO_LI
   return lines.length === 0 ? undefined : lines.join('\n')
 }
 
-/** Returns two texts as paragraphs of one, if both are there. */
 function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
   return first !== undefined && second !== undefined ? `${first}\n\n${second}` : (first ?? second)
 }
@@ -208,7 +207,6 @@ export interface DecisionInput {
   readonly isUnpriced?: boolean | undefined
   readonly asksForSummary?: boolean | undefined
   readonly mayBlock?: boolean | undefined
-  /** A guard ends the run. */
   readonly guardEnd?: GuardEnd | undefined
   /**
    * The meters of scopes of time and of the rate: those that may end the run, that slow it, and that are only observed.

@@ -57,7 +57,6 @@ interface Judged {
 interface Finding {
   /** One entry for each call, in order; `undefined`: the call passes. */
   readonly blocked: readonly (Block | undefined)[]
-  /** The run ends with this response. */
   readonly endsRun?: boolean
   /** What it remembers of the session from now on; unset: the same as before. */
   readonly memory?: GuardMemory

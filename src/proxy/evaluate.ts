@@ -196,7 +196,6 @@ async function storedSession({ store, emit }: Services, { tenant, id }: FoundSes
   return id === undefined ? undefined : unlessLost(emit, store.get(sessionKey(tenant, id)), undefined)
 }
 
-/** Counts a request in its session, and decides how to handle it. */
 async function countAndDecide(
   exchange: Exchange,
   dialect: Dialect,

@@ -210,7 +210,6 @@ export async function sendOnce(x: Exchange, call: UpstreamCall, turn?: Turn): Pr
   return explained.response
 }
 
-/** Returns what observes the body of a response. */
 function observerOf(x: Exchange, call: UpstreamCall, head: Head, turn: Turn | undefined): ResponseObserver | undefined {
   if (turn) return observeOutcome(turn, head, observeUsage(turn, call, head))
   if (x.aside) return observeAside(x, x.aside, call, head)

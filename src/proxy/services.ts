@@ -47,7 +47,6 @@ export interface UnsupportedEdit {
 interface Policies {
   readonly budget: ByRule<BudgetSettings>
   readonly loop: ByRule<LoopPolicy>
-  /** How Governor handles overflows. */
   readonly overflow: {
     readonly enabled: boolean
     /** Rows for wordings that the general reader would misread, those of the user first. */

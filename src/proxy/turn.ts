@@ -60,7 +60,6 @@ interface ResponseState {
   overflow?: Recovery | undefined
   /** What the provider calls its error. */
   errorCode?: string | undefined
-  /** The model was warned in this request. */
   isWarned?: boolean
   /** The provider is asked to leave out reasoning that was made for another prompt. */
   dropsThinking: boolean

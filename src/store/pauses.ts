@@ -21,7 +21,6 @@ interface StoredPauses {
 const PAUSES: ValueKind<StoredPauses> = { name: 'pauses', ttl: 315_360_000_000, empty: { version: 1, pauses: [] } }
 const KEY = sessionKey(SHARED, 'pauses')
 
-/** The environment of pauses. */
 interface PausesOptions {
   readonly store: Store
   /** `store`: replicas share them. A path: the file. Unset: they are in memory alone. */

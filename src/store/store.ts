@@ -1,7 +1,6 @@
 /**
- * The interface of stores: they remember sessions between requests, and hold what several processes share.
- * Every method may take a round trip, and rejects if the store fails. The store in memory makes each change
- * before the call returns.
+ * The interface of stores: they remember sessions between requests, and hold what several processes share. Every method
+ * may take a round trip, and rejects if the store fails. The store in memory makes each change before the call returns.
  */
 
 import type { TranscriptEntry } from '../core/conversation/kept-transcript.ts'

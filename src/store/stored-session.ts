@@ -64,7 +64,6 @@ function lineOfIteration(one: IterationRecord, counters: readonly string[]): str
   return line + JSON.stringify({ tools, status, verdict, tier, loop, overflow, said })
 }
 
-/** Returns a minute as a line. */
 function lineOfMinute({ at, counts }: MinuteRecord, counters: readonly string[]): string {
   return numbersOf([at / MINUTE_MS, ...amountsOf(counts, counters)])
 }

@@ -24,7 +24,7 @@ import {
 import { namesOf } from '../core/names.ts'
 import { codeOf, errorOf, ignore } from '../core/thrown.ts'
 import { tryLock } from '../store/shared-file.ts'
-import type { Answered, Emit, ProxyEvent, RunEnded } from './event.ts'
+import type { Answered, Emit, ProxyEvent } from './event.ts'
 
 /** Where `governor run` and `governor init` keep it. */
 export const DEFAULT_JOURNAL = '~/.local/state/governor/usage.jsonl'
@@ -79,7 +79,6 @@ export interface JournalLine extends Readonly<ReturnType<typeof identityOf> & Re
   readonly end: string | null
 }
 
-/** The environment of a journal. */
 interface JournalOptions {
   /** A path that begins with `~/` is in the home folder. */
   readonly path: string
@@ -256,15 +255,10 @@ function openingKeyOf({ client, key, upstream, model }: Answered): string {
   return JSON.stringify([client, key, upstream, model.slice(0, MAX_NAME)])
 }
 
-/** Returns whether an answer is the one after the first of its run; the last answer of a run is no iteration. */
-function isSecond({ iteration, counts }: Answered): boolean {
-  return iteration === 2 || (iteration === 0 && counts.iterations === 2)
-}
-
 type WriteLines = (runs: readonly OpenRun[], end: string | null) => void
 
 function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: WriteLines, now: number): void {
-  const { apiId, upstream, model } = event
+  const { apiId, upstream, model, iteration, counts } = event
   const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
   // The first answer of a run may have gone through another process.
@@ -279,18 +273,12 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: Wri
     open.delete(oldest[0])
   }
   const run = begin(event, isNewRun ? undefined : before)
-  const opening = before || apiId === undefined || !isSecond(event) ? undefined : open.get(openingKeyOf(event))
+  // The last answer of a run is no iteration.
+  const isSecond = iteration === 2 || (iteration === 0 && counts.iterations === 2)
+  const opening = before || apiId === undefined || !isSecond ? undefined : open.get(openingKeyOf(event))
   if (opening) claimFirst(opening, run, event)
   open.set(key, run)
   count(run, event, now)
-}
-
-function noteEnd(open: Map<string, OpenRun>, { apiId, thread, state }: RunEnded, writeLines: WriteLines): void {
-  const key = keyOf(apiId, thread)
-  const run = open.get(key)
-  if (!run) return
-  writeLines([run], state)
-  open.delete(key)
 }
 
 export type Journal = ReturnType<typeof createJournal>
@@ -330,7 +318,11 @@ export function createJournal({ path, now, after, emit }: JournalOptions) {
   return {
     record(event: ProxyEvent): void {
       if (event.kind === 'answered') noteAnswer(open, event, writeLines, now())
-      if (event.kind === 'run_ended') noteEnd(open, event, writeLines)
+      if (event.kind !== 'run_ended') return
+      const key = keyOf(event.apiId, event.thread)
+      const run = open.get(key)
+      if (run) writeLines([run], event.state)
+      open.delete(key)
     },
     /** Resolves once all lines that are due are written, or failed to be. */
     settled: () => written,

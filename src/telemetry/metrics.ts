@@ -12,9 +12,8 @@ interface Levels {
 }
 
 /**
- * The most values that a label may have which clients or the configuration choose; all others count as `other`.
- * `tool`, `model`: clients choose the names. `quirk`: the rows of the overflow table, those of the configuration
- * included.
+ * The most values that a label may have which clients or the configuration choose; all others count as `other`. `tool`,
+ * `model`: clients choose the names. `quirk`: the rows of the overflow table, those of the configuration included.
  */
 const MOST_VALUES: Readonly<Record<string, number>> = { tool: 100, model: 100, quirk: 200, key: 200 }
 

@@ -143,13 +143,12 @@ export function plain<One extends Pick<Sums, 'cost_usd'>>(of: One): One {
   return { ...of, cost_usd: rounded(of.cost_usd) }
 }
 
-/** Returns a row of a CSV file. */
 function csvRow(cells: readonly (string | number | boolean)[]): string {
   const values = cells.map((cell) => {
     if (typeof cell !== 'string') return cell
     // A spreadsheet would take some beginnings for a formula.
-    const plain = /^[=+@\t\r-]/.test(cell) ? `'${cell}` : cell
-    return /[",\r\n]/.test(plain) ? `"${plain.replaceAll('"', '""')}"` : plain
+    const text = /^[=+@\t\r-]/.test(cell) ? `'${cell}` : cell
+    return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
   })
   return `${values.join(',')}\n`
 }

@@ -21,7 +21,6 @@ import {
   type WebhookTopic,
 } from './event.ts'
 
-/** The settings of the receiver. */
 interface WebhookSettings {
   readonly url: string
   /** Unset: messages are not signed. */

@@ -137,7 +137,6 @@ const FAST = 6
 const REGIONAL = 1.1
 const NO_REGION: ReadonlySet<string> = new Set(['global', 'not_available'])
 
-/** What is known of a model at an upstream. */
 interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */

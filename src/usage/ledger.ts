@@ -250,7 +250,6 @@ async function restore(state: State): Promise<void> {
   wakeAll(state)
 }
 
-/** Returns the subjects with a sum in a period. */
 async function subjectsIn(state: State, { name, end }: Period, per: string): Promise<readonly string[]> {
   await state.beforeHold?.()
   const key = `${name} ${per}`

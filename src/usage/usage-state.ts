@@ -28,7 +28,6 @@ interface Kept {
   readonly account: Account
 }
 
-/** The environment of the file. */
 interface UsageStateOptions {
   readonly path: string
   readonly ledger: Pick<Ledger, 'own' | 'time' | 'kept' | 'merge'>
@@ -198,7 +197,6 @@ export function createUsageState(options: UsageStateOptions) {
       const found = accountsIn(await readFile(path, 'utf8').catch(() => ''))
       if (found) await merge(options, found.accounts)
     },
-    /** Writes the sums soon: at most once a second. */
     changed: () => writeSoon(state),
     /** Writes the sums for the last time. */
     async close(): Promise<void> {

@@ -5,11 +5,10 @@
  */
 
 /**
- * A text that a harness writes; white space is folded before comparing.
- * `tag`: everything from `<text>` to `</text>` at the start of the rest of a text part; with `name>words`, only if the
- * element begins with these words. Without a closing tag it is a human's.
- * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
- * `human`: a part that begins so is a human's, whatever else it looks like.
+ * A text that a harness writes; white space is folded before comparing. `tag`: everything from `<text>` to `</text>` at
+ * the start of the rest of a text part; with `name>words`, only if the element begins with these words. Without a
+ * closing tag it is a human's. `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole
+ * part. `human`: a part that begins so is a human's, whatever else it looks like.
  */
 export interface HarnessText {
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'

@@ -181,9 +181,8 @@ export const WRITTEN_CALLS = /(?:^|\n)Calling tools:\n\[\{'id': /
 export const WRITTEN_RESULT = /^\s{0,8}(?:Observation:\n|Error:\n|Call id: \S{1,64}\nError:\n)/
 
 const REASONIX_PROSE =
-  'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, ' +
-  'function-call markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. ' +
-  'Just plain text.'
+  'Summarize in plain prose what you learned from the tool results above. Do NOT emit any tool calls, function-call ' +
+  'markup, DSML invocations, or SEARCH/REPLACE edit blocks — they will be silently discarded. Just plain text.'
 const REASONIX_LIMIT =
   'Do not call any more tools — your tool-call round limit ({}) has been reached. Instead, synthesize a final answer ' +
   'from all the work already completed: summarize what was accomplished, what remains to be done, and any decisions ' +

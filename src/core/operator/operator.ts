@@ -4,14 +4,7 @@ import { minus } from '../counters.ts'
 import { NO_LOOP } from '../loop/escalation.ts'
 import { NO_NOTICE } from '../loop/loop-state.ts'
 import type { LoopMode } from '../loop/patterns.ts'
-import {
-  limitsInForce,
-  type Question,
-  type Run,
-  type Session,
-  type Thread,
-  usedSinceReset,
-} from '../session/session.ts'
+import { limitsInForce, type Question, type Session, type Thread, usedSinceReset } from '../session/session.ts'
 import { type CountedRequest, ONE_ITERATION, threadOf, withReleased, withThread } from '../session/transitions.ts'
 
 /** How many idempotency keys a session remembers. */
@@ -113,14 +106,6 @@ export function setLoopMode(session: Session, only: ThreadNumber, mode: LoopMode
 }
 
 /**
- * Returns a run without its newest request, where that is no iteration: it has brought the end of the run, or waits. If
- * it is sent again, it is one.
- */
-function withoutNewest(run: Run): Run {
-  return { ...run, counts: minus(run.counts, ONE_ITERATION), recentRequests: withReleased(run) }
-}
-
-/**
  * Resets current runs: they get a new budget, an empty window of the loop guard, and, if the whole session is reset,
  * the models' own context windows and an empty memory of all guards. Limits and modes that an operator has set stay.
  */
@@ -131,7 +116,11 @@ export function resetRuns(session: Session, only: ThreadNumber, now: number): Se
     const waits = openQuestion(session, thread, now) !== undefined || (before.slowedUntil ?? 0) > now
     // The request that ended a run is taken back already.
     if (waits && !before.finalAnswer) waiting++
-    const run = waits || before.finalAnswer ? withoutNewest(before) : before
+    // A newest request that has brought the end of the run, or waits, is no iteration; if it is sent again, it is one.
+    const run =
+      waits || before.finalAnswer
+        ? { ...before, counts: minus(before.counts, ONE_ITERATION), recentRequests: withReleased(before) }
+        : before
     return {
       run: {
         ...run,

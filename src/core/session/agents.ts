@@ -30,19 +30,14 @@ export function inTree(
   if (known || isBranch) return { depth: known?.depth, guards }
   const depth = sibling ? sibling.depth : depthOf(session, request)
   if (depth === undefined) return { depth, guards }
-  const memory = withSeen(guards?.max_agents, request.now)
-  return { depth, guards: { ...guards, max_agents: { ...memory, seen: (memory['seen'] ?? 0) + 1 } } }
+  const memory = guards?.max_agents ?? {}
+  // It is the first of those that are waited for.
+  const [key, count = 0] = awaitedIn(memory, request.now).find(([, unseen]) => unseen > 0) ?? []
+  const waited = key === undefined ? {} : { [key]: count - 1 }
+  return { depth, guards: { ...guards, max_agents: { ...memory, ...waited, seen: (memory['seen'] ?? 0) + 1 } } }
 }
 
 const SPAWNED_AT = 'at '
-
-/** Returns the memory after an agent has shown up: it is the first of those that are waited for. */
-function withSeen(memory: GuardMemory = {}, now: number): GuardMemory {
-  const found = awaitedIn(memory, now).find(([, count]) => count > 0)
-  if (!found) return memory
-  const [key, count] = found
-  return { ...memory, [key]: count - 1 }
-}
 
 /** Returns the memory with agents that were started in a second: those of the last minute stand by the second. */
 export function withSpawned(memory: GuardMemory | undefined, { count, second }: Spawned, now: number): GuardMemory {

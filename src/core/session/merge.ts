@@ -93,7 +93,6 @@ function leastIterations(base: Run, local: Run, remote: Run): number {
   return settled + made.size
 }
 
-/** Returns the counts of two copies of one run. */
 function joinCounts(base: Run | undefined, local: Run, remote: Run, isLost: boolean): Run['counts'] {
   const counts = join(base?.counts, local.counts, remote.counts, 'run', isLost)
   if (!base || isLost || local.finalAnswer || remote.finalAnswer) return counts

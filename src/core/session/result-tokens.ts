@@ -31,19 +31,13 @@ export interface PromptBytes {
   readonly size: number | undefined
 }
 
-/** Returns the bytes of the results after an answer. */
-function sizeAfter(newest: number, { conversation, facts: { transcript } }: Request): number {
-  let size = 0
-  for (let at = newest + 1; at < transcript.length; at++)
-    for (const result of conversation.resultSizes?.(at) ?? []) size += result.bytes
-  return size
-}
-
 /** Returns what shows which tokens are results. `countsTask`: a limit counts what tools bring. */
 export function promptBytesOf(request: Request, { thread, isRetry }: RunState, countsTask: boolean): PromptBytes {
   const { previous, bytes = 0, messages, transcript } = request.facts
   const newest = transcript.assistantMessages.at(-1)?.index ?? -1
-  const size = countsTask ? sizeAfter(newest, request) : undefined
+  let size = countsTask ? 0 : undefined
+  for (let at = newest + 1; size !== undefined && at < transcript.length; at++)
+    for (const result of request.conversation.resultSizes?.(at) ?? []) size += result.bytes
   const isContinued = previous !== undefined
   const results = isContinued ? newResults(request, thread) : transcript.resultBytes
   return { bytes, messages, newest, isContinued, isRetry, results, size }

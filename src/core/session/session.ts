@@ -10,7 +10,7 @@
 import type { SubjectLimits } from '../budget/ledger.ts'
 import { type Amounts, amountsOf, type LimitName, type LimitPair } from '../budget/meters.ts'
 import type { RateMeter, Velocity } from '../budget/velocity.ts'
-import { type Named, withAmount, withAmounts } from '../by-name.ts'
+import { type Named, withAmounts } from '../by-name.ts'
 import type { Reduction } from '../context-window.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
 import type { Gap } from '../gaps.ts'
@@ -368,8 +368,8 @@ export function withAnswer(session: Session, counts: Counts, { agent, model, too
     ...session,
     counts: add(session.counts, counts),
     parts: {
-      agents: withAmount(parts?.agents ?? [], String(agent), counts, add),
-      models: withAmount(parts?.models ?? [], model, counts, add),
+      agents: withAmounts(parts?.agents ?? [], [{ name: String(agent), amount: counts }], add),
+      models: withAmounts(parts?.models ?? [], [{ name: model, amount: counts }], add),
       tools: withAmounts(parts?.tools ?? [], tools, add),
     },
   }

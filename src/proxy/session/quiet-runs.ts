@@ -11,7 +11,6 @@ import { type Emit, runEnded } from '../../telemetry/event.ts'
 /** The most sessions that wait to be looked at; beyond that, the one that waits longest is not looked at. */
 const MAX_WAITING = 10_000
 
-/** The environment of quiet runs. */
 interface QuietRunsOptions {
   readonly store: Store
   readonly emit: Emit

@@ -1,7 +1,7 @@
 /** What results of tools take of the input of requests, over every API and every shape of history. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { joinByName, type Named, toolLabel, withAmount } from '../../../src/core/by-name.ts'
+import { joinByName, type Named, toolLabel, withAmounts } from '../../../src/core/by-name.ts'
 import type { Conversation } from '../../../src/core/conversation/conversation.ts'
 import { advance, EMPTY_TRANSCRIPT } from '../../../src/core/conversation/transcript.ts'
 import { add, type Counts } from '../../../src/core/counters.ts'
@@ -107,7 +107,11 @@ describe('the bytes of results by tool', () => {
           const { resultBytes } = advance(middle, conversation, conversation.length, registry)
           let expected: readonly Named<number>[] = []
           for (const [of, json] of results)
-            expected = withAmount(expected, toolLabel(of), Buffer.byteLength(JSON.stringify(json)), plus)
+            expected = withAmounts(
+              expected,
+              [{ name: toolLabel(of), amount: Buffer.byteLength(JSON.stringify(json)) }],
+              plus,
+            )
           expect(sorted(resultBytes)).toEqual(sorted(expected))
         }),
         { numRuns: 60 },
