@@ -27,12 +27,6 @@ function listIn({ messages, input, contents }: Json): unknown[] | undefined {
   return [messages, input, contents].find(Array.isArray)
 }
 
-/** True for a message, and for an item of a call or a result in the Responses API. */
-function isMessage(value: Json | undefined): boolean {
-  if (!value || listIn(value)) return false
-  return typeof value['role'] === 'string' || typeof value['type'] === 'string'
-}
-
 /** Yields the conversations of a file: its lines, or one list of all messages if the first line is a message. */
 async function* conversationsIn(lines: AsyncIterable<string>) {
   const held: string[] = []
@@ -44,7 +38,9 @@ async function* conversationsIn(lines: AsyncIterable<string>) {
     if (text.trim() === '') continue
     const mayBeHeld = (first === undefined || held.length > 0) && length <= MAX_HELD
     first ??= number
-    if (mayBeHeld && isMessage(parseObject(text))) {
+    const value = mayBeHeld ? parseObject(text) : undefined
+    // An item of a call or a result in the Responses API has no role.
+    if (value && !listIn(value) && (typeof value['role'] === 'string' || typeof value['type'] === 'string')) {
       held.push(text)
       length += text.length
     } else yield { text, number }

@@ -11,12 +11,6 @@ const WARN = 40
 /** So many different warnings are remembered. */
 const MOST = 100
 
-/** Returns what a line says besides its time: why a request failed in words, all else with its facts. */
-function textOf(msg: string, facts: Readonly<Record<string, unknown>>): string {
-  const { detail } = facts
-  return typeof detail === 'string' ? visible(`${msg}: ${detail}`) : `${msg} ${jsonLine(facts).trimEnd()}`
-}
-
 /** Returns a stream for pino that says each line with its time; equal warnings once a minute, with their number. */
 export function createTerminalLog(say: (text: string) => void): { write(line: string): void } {
   const said = new LRUCache<string, { readonly at: number; more: number }>({ max: MOST })
@@ -25,7 +19,9 @@ export function createTerminalLog(say: (text: string) => void): { write(line: st
       const { level, time, msg, ...facts }: Record<string, unknown> = JSON.parse(line)
       // Questions have a line of their own.
       if (msg === ASKING) return
-      const text = textOf(String(msg), facts)
+      // Why a request failed is said in words, all else with its facts.
+      const { detail } = facts
+      const text = typeof detail === 'string' ? visible(`${msg}: ${detail}`) : `${msg} ${jsonLine(facts).trimEnd()}`
       const at = Date.parse(String(time))
       const before = said.get(text)
       if (before && at - before.at < SILENCE_MS && Number(level) >= WARN) {

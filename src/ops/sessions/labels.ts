@@ -121,11 +121,11 @@ export function compact(count: number): string {
   return `${shown < 9.95 ? shown.toFixed(1) : Math.round(shown)}${unit}`
 }
 
-/** Returns `45 s`, `12 min`, `3 h`, `2 d`; with other units where these are too wide. */
-export function span(seconds: number, [second, minute, hour, day] = [' s', ' min', ' h', ' d']): string {
-  if (seconds < 60) return `${Math.max(0, Math.round(seconds))}${second}`
-  if (seconds < 5_400) return `${Math.round(seconds / 60)}${minute}`
-  return seconds < 172_800 ? `${Math.round(seconds / 3_600)}${hour}` : `${Math.round(seconds / 86_400)}${day}`
+/** Returns `45 s`, `12 min`, `3 h`, `2 d`. */
+export function span(seconds: number): string {
+  if (seconds < 60) return `${Math.max(0, Math.round(seconds))} s`
+  if (seconds < 5_400) return `${Math.round(seconds / 60)} min`
+  return seconds < 172_800 ? `${Math.round(seconds / 3_600)} h` : `${Math.round(seconds / 86_400)} d`
 }
 
 /** Returns the time until then, as `span` does. */
