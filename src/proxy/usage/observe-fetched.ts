@@ -29,8 +29,9 @@ import { policyOf, subjectOf } from '../policy-of.ts'
 import { idsIn, linkCalls, namesOf } from '../session/find-session.ts'
 import { keepFetched } from '../session/keep-transcript.ts'
 import { countLater } from './charge.ts'
+import { countBill, emitAnswered } from './count-bill.ts'
 import { answerToCome, takeLater } from './later-answer.ts'
-import { callsToCome, countBill, emitAnswered } from './observe-usage.ts'
+import { callsToCome } from './observe-usage.ts'
 
 /** Returns an observer for a response that may hold an answer; `undefined` if it is an error. */
 export function observeFetched(x: Exchange, fetched: FetchedAnswer, head: Head): ResponseObserver | undefined {

@@ -1,12 +1,10 @@
 /** Observes the model's answer to a counted request, and records it in the session: its usage, its ids and its text. */
 
-import { costLimit } from '../../core/budget/meters.ts'
 import type { Named } from '../../core/by-name.ts'
 import { reductionsAfterAcceptance, windowAfterAcceptance } from '../../core/context-window.ts'
 import type { ToolCall } from '../../core/conversation/conversation.ts'
 import { distinctIds } from '../../core/conversation/transcript.ts'
 import { type Counts, countsOf, NO_COUNTS } from '../../core/counters.ts'
-import type { BudgetPolicy } from '../../core/decide.ts'
 import { hashOfText } from '../../core/hash.ts'
 import type { LoopPolicy } from '../../core/loop/patterns.ts'
 import { pendingCallsOf } from '../../core/loop/tool-call.ts'
@@ -27,29 +25,21 @@ import { presentable } from '../../core/text/presentable.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { ResponseMetadata } from '../../dialect/dialect.ts'
 import { lengthOf } from '../../http/body.ts'
-import { type Head, isSuccess, type Upstream, type UpstreamCall } from '../../http/upstream.ts'
+import { type Head, isSuccess, type UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
 import { sessionKey } from '../../store/store.ts'
-import type { Answered as AnsweredEvent, Emit, UnpricedHandling } from '../../telemetry/event.ts'
-import { costOf, promptTokens } from '../../usage/catalogue.ts'
+import type { Emit } from '../../telemetry/event.ts'
+import { promptTokens } from '../../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../../usage/response-observer.ts'
 import { noteUsed } from '../at-limit.ts'
 import { type AsideRequest, type Exchange, emitFor } from '../begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from '../fault.ts'
 import { noteGap } from '../note-gap.ts'
-import type { Services } from '../services.ts'
-import {
-  agentNameOf,
-  idsIn,
-  linkCalls,
-  linkResponses,
-  namesOf,
-  placeInHeaders,
-  UNCLAIMED_USAGE,
-} from '../session/find-session.ts'
+import { idsIn, linkCalls, linkResponses, namesOf, placeInHeaders, UNCLAIMED_USAGE } from '../session/find-session.ts'
 import { keepAnswer } from '../session/keep-transcript.ts'
 import { changeSession, giveBackIteration, iterationFacts, type Turn } from '../turn.ts'
 import { countCharge } from './charge.ts'
+import { countBill, emitAnswered } from './count-bill.ts'
 import { countsTask, keepOutcome, laterAnswerOf, takeLater } from './later-answer.ts'
 
 /** Returns an observer for the response to a counted request; `undefined` if it is not a model's answer. */
@@ -135,41 +125,6 @@ function withAside(
   const minutes = withMinute(record.minutes, now, isLater ? counts : { ...counts, iterations: 1 })
   const named = { ...record, name: record.name ?? name, minutes }
   return { ...withAnswer(session, counts, { agent: 0, model }), record: named }
-}
-
-/**
- * Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once.
- */
-export function countBill(
-  x: Exchange,
-  model: string,
-  policy: BudgetPolicy,
-  { usage, bill = {} }: Answered,
-  note: (usage: CallUsage, isLater: boolean) => void,
-): void {
-  const { services, charge } = x
-  const { upstream } = x.route
-  const { catalogue } = services
-  const noteAll = (known: CallUsage, isLater: boolean) => {
-    if (charge) countCharge(x, charge, known, isLater)
-    note(known, isLater)
-    // If the prices can't be loaded, that was said once for all models.
-    if (known.costGap === undefined || !catalogue.isLoaded) return
-    const handling = known.costGap === 'estimate' ? 'estimate' : 'warn'
-    noteUnpricedModel(services, model, upstream, costLimit(policy) === undefined ? undefined : handling)
-  }
-  const cost = costOf(usage, bill, catalogue, model, upstream, policy.unknownPrice === 'estimate')
-  if (!(cost instanceof Promise)) return noteAll({ cost: undefined, costGap: undefined, ...usage, ...cost }, false)
-  const { estimated } = usage
-  noteAll(usage, false)
-  const noteLater = cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
-  noteLater.catch((error) => noteFault(services.emit, error))
-}
-
-/** Reports an answer. */
-export function emitAnswered(x: Exchange, fields: Omit<AnsweredEvent, 'kind' | 'upstream' | 'client' | 'key'>): void {
-  const client = agentNameOf(x.client.head.headers)
-  emitFor(x, { kind: 'answered', upstream: x.route.upstream.name, client, key: x.accessKey?.name, ...fields })
 }
 
 /** True if the client may fetch the answer to a request later. Governor asks for a last answer at once. */
@@ -360,20 +315,4 @@ async function countFirst({ services, found, counted }: Turn, id: string, begun:
     session: noteAnswer(session, counted, answer),
     result: undefined,
   }))
-}
-
-/** How many models are reported: clients choose their names. */
-const MAX_NOTED = 1_000
-
-/** Reports, once, that the price of a model is unknown. `handling`: unset without a limit on cost. */
-export function noteUnpricedModel(
-  { unpricedModels: noted, emit }: Services,
-  model: string,
-  { name }: Upstream,
-  handling: UnpricedHandling | undefined,
-): void {
-  const key = `${handling} ${name} ${model.slice(0, 200)}`
-  if (noted.has(key) || noted.size >= MAX_NOTED) return
-  noted.add(key)
-  emit({ kind: 'unpriced_model', upstream: name, model, handling })
 }
