@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
 import type * as z from 'zod'
 import { isObject, type Json } from '../core/json-object.ts'
-import { codeOf, errorOf } from '../core/thrown.ts'
+import { whyUnreadable } from '../core/thrown.ts'
 import { didYouMean } from './did-you-mean.ts'
 import { type Config, configSchema } from './schema.ts'
 import { type FlagName, type Flags, SETTINGS, type Setting, variableOf } from './settings.ts'
@@ -13,15 +13,6 @@ import { DEFAULT_UPSTREAMS, upstreams } from './upstreams.ts'
 import { ConfigError, type Environment, lineOf, parseYaml, type YamlFile } from './yaml-file.ts'
 
 export { ConfigError, type Environment, type Flags }
-
-/** Returns why a file can't be read, in words, or Node's code for a rare reason. */
-export function whyUnreadable(error: unknown): string {
-  const code = codeOf(error)
-  if (code === 'ENOENT') return 'no such file'
-  if (code === 'EACCES') return 'permission denied'
-  if (code === 'EISDIR') return 'a folder'
-  return code ?? errorOf(error).message
-}
 
 function readText(file: string): string {
   try {
@@ -101,11 +92,17 @@ function describe(value: unknown): string {
   if (Array.isArray(value)) return 'a list'
   if (isObject(value)) return 'keys and values'
   const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
-  return text.includes('://') ? text.replace(/\/\/[^/@]*@/g, '//…@').replace(/\?[^"]+/, '?…') : text
+  // A password may hold any character, also where it makes the address wrong.
+  const shown = text.replace(/^"((?:[\w-]+=)?[\w+.-]+:\/\/)?.*@/s, '"$1…@')
+  return text.includes('://') ? shown.replace(/\?[^"]+/, '?…') : shown
 }
 
-/** Paths whose values may be secrets: by their names, and an upstream that is not written as keys and values. */
-const SECRET = /key|token(?!s)|secret|password|headers|^upstreams\.[^.]*$/i
+/**
+ * Paths whose values may be secrets: by their names, an upstream that is not written as keys and values, and the
+ * address of a webhook. That of a file is none.
+ */
+const SECRET =
+  /^(?!redis\.tls\.).*(?:key|token(?!s)|secret|password|headers)|^upstreams\.[^.]*$|^events\.webhook\.url$/i
 
 const TYPES: Readonly<Record<string, string>> = {
   string: 'a text',

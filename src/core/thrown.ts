@@ -10,6 +10,15 @@ export function codeOf(thrown: unknown): string | undefined {
   return thrown instanceof Error && 'code' in thrown && typeof thrown.code === 'string' ? thrown.code : undefined
 }
 
+/** Returns why a file can't be read, in words, or Node's code for a rare reason. */
+export function whyUnreadable(error: unknown): string {
+  const code = codeOf(error)
+  if (code === 'ENOENT') return 'no such file'
+  if (code === 'EACCES') return 'permission denied'
+  if (code === 'EISDIR') return 'a folder'
+  return code ?? errorOf(error).message
+}
+
 /**
  * Takes what needs no answer, such as the failure of a step that may fail, and returns `undefined` in the place of a
  * result.

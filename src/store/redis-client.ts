@@ -8,7 +8,6 @@ import {
   createSentinel,
   type RedisClientOptions,
 } from '@redis/client'
-import { ignore } from '../core/thrown.ts'
 
 export { ErrorReply } from '@redis/client'
 
@@ -38,6 +37,8 @@ export interface RedisClient {
   }
   /** Returns the number of servers of a cluster that hold a part of all keys each. */
   readonly parts?: () => number
+  /** Returns why it has not connected, if more is known than that it has not. */
+  readonly why?: () => unknown
   /** Sends a command, whose key, if it has one, decides to which server. */
   readonly send: (command: readonly string[]) => Promise<unknown>
 }
@@ -63,6 +64,10 @@ export function isUnsent(error: unknown): boolean {
   return error instanceof ClientOfflineError || error instanceof ClientClosedError
 }
 
+function isEncrypted(url: string): boolean {
+  return new URL(url).protocol === 'rediss:'
+}
+
 function nodeOptions(
   { url, username, password, tls }: ConnectionSettings,
   reconnectStrategy: false | ((retries: number) => number) = false,
@@ -76,7 +81,7 @@ function nodeOptions(
     pingInterval: PING_MS,
     ...(username ? { username } : {}),
     ...(password ? { password } : {}),
-    socket: tls || new URL(url).protocol === 'rediss:' ? { ...socket, tls: true, ...tls } : socket,
+    socket: tls || isEncrypted(url) ? { ...socket, tls: true, ...tls } : socket,
   } satisfies RedisClientOptions
 }
 
@@ -93,24 +98,34 @@ function sentinelClient(
   { name, nodes }: NonNullable<ConnectionSettings['sentinel']>,
   failed: (error: unknown) => void,
 ): RedisClient {
+  // The Sentinels name a server without saying whether it speaks TLS: where one address does, all do.
+  const url = nodes.find(isEncrypted) ?? settings.url
   const client = createSentinel({
     name,
     sentinelRootNodes: nodes.map((node) => {
       const { hostname, port } = new URL(node)
-      return { host: hostname, port: Number(port || 26_379) }
+      return { host: hostname.replace(/^\[|\]$/g, ''), port: Number(port || 26_379) }
     }),
     ...COMMANDS,
-    nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions(settings) },
+    nodeClientOptions: { ...credentialsIn(settings.url), ...nodeOptions({ ...settings, url }) },
     sentinelClientOptions: {
-      ...nodeOptions({ ...settings, username: '', password: '' }),
+      ...nodeOptions({ ...settings, url, username: '', password: '' }),
       ...credentialsIn(nodes[0]),
     },
     // Else each command would wait until the one before is answered.
     reserveClient: true,
     maxCommandRediscovers: 1,
   })
+  let why: unknown
   // Errors of single Sentinels: the others know the primary server too.
-  client.on('error', ignore)
+  client.on('error', (error) => {
+    if (error instanceof Error) why = error
+  })
+  client.on('topology-change', ({ type, node }) => {
+    // The client says nothing of a server that it can't use, and asks the Sentinels for another.
+    if (type === 'MASTER_CHANGE')
+      why = new Error(`they name ${node.host}:${node.port}, which can't be used: check its user and password`)
+  })
   client.on('client-error', ({ type, error }) => {
     if (type === 'MASTER') failed(error)
   })
@@ -120,7 +135,7 @@ function sentinelClient(
       if (type === 'MASTER_CHANGE') failed(new Error('another server has become the primary one'))
     })
   })
-  return { client, send: (command) => client.sendCommand(false, [...command]) }
+  return { client, why: () => why, send: (command) => client.sendCommand(false, [...command]) }
 }
 
 function clusterClient(

@@ -8,7 +8,7 @@
  *   finds its connection broken;
  * - a connection to a cluster is kept as long as a part of it can be used.
  */
-import { ignore } from '../core/thrown.ts'
+import { codeOf, ignore } from '../core/thrown.ts'
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 import { NotDoneError } from './replicated-values.ts'
 
@@ -105,6 +105,8 @@ function within<Result>(promise: Promise<Result>, ms: number, problem: string): 
 
 function reasonOf(error: unknown): string {
   if (error instanceof AggregateError && error.message === '') return reasonOf(error.errors[0])
+  // The message of an error of TLS has addresses and lines of its source around what went wrong.
+  if (error instanceof Error && 'reason' in error && codeOf(error)?.startsWith('ERR_SSL_')) return String(error.reason)
   return error instanceof Error ? error.message : String(error)
 }
 
@@ -255,7 +257,9 @@ async function connect(state: State): Promise<void> {
     await within(made.client.subscribe(channel, heard), CONNECT_MS, 'not subscribed in time')
     await check(state, made)
   } catch (error) {
-    fail(state, made, error)
+    const why = made.why?.()
+    const isLate = error instanceof LateError && why !== undefined
+    fail(state, made, isLate ? new LateError(`${error.message}: ${reasonOf(why)}`) : error)
   }
 }
 

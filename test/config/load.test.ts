@@ -470,10 +470,54 @@ describe('a configuration', () => {
     expect(other).toContain('redis.prefix: found "{a}": expected a text without braces and white space')
   })
 
-  it('is rejected with the path of a missing certificate file', () => {
-    expect(refusal(() => load('redis: {tls: {ca: /nowhere/ca.pem}}'))).toContain(
-      'redis.tls.ca: found "/nowhere/ca.pem": expected the path of a PEM file: no such file',
+  it.each([
+    'redis://user:se/cret@host:1',
+    'redis://user:s@e/cret@host:x',
+    'redis://user:se?cret@host:1',
+    'user:secret@host:1',
+    'redis://:se%cret@host:1',
+  ])('never shows a password that makes the address of Redis wrong, and says how to write it: %s', (address) => {
+    const message = refusal(() => load('', { REDIS_URL: address }))
+    expect(message).not.toMatch(/cret|se[/?]/)
+    expect(message).toMatch(/found "(?:redis:\/\/)?…@host:.": expected .*in a password, .*%25/)
+  })
+
+  it('never shows the address of a webhook, which may be a secret, nor a password in that of an upstream', () => {
+    const webhook = 'events: {webhook: {format: slack, url: "hooks.example/services/secret"}}'
+    expect(refusal(() => load(webhook))).toContain('events.webhook.url: found a text: expected an address such as')
+    expect(refusal(() => load('', {}, { upstream: ['a=https://u:se/cret@x/v1'] }))).not.toContain('se/cret')
+  })
+
+  it('is rejected if the address of Redis ends with more than the number of its database', () => {
+    expect(refusal(() => load('', { REDIS_URL: 'redis://host:1/cache' }))).toContain(
+      'redis.url: found "redis://host:1/cache": expected redis://USER:PASSWORD@HOST:PORT/DATABASE, a number last',
     )
+  })
+
+  it('is rejected if Sentinels are named without an address, or given without the name of their server', () => {
+    const expected = ['nodes: found nothing: expected the addresses', 'name: found nothing: expected the name under']
+    const [unplaced = '', unnamed = ''] = ['name: mine', 'nodes: ["redis://a:1"]'].map((given) =>
+      refusal(() => load(`redis: {sentinel: {${given}}}`)),
+    )
+    expect(unplaced).toContain(`redis.sentinel.${expected[0]}`)
+    expect(unnamed).toContain(`redis.sentinel.${expected[1]}`)
+  })
+
+  it('is rejected with the path of a certificate file that is missing, a folder, encrypted or something else', () => {
+    const written = (name: string, text: string) => {
+      writeFileSync(join(folder, name), text)
+      return join(folder, name)
+    }
+    const cert = written('cert.pem', '-----BEGIN CERTIFICATE-----\n')
+    const encrypted = written('encrypted.pem', '-----BEGIN ENCRYPTED PRIVATE KEY-----\n')
+    const said = (tls: Readonly<Record<string, string>>) => refusal(() => load(JSON.stringify({ redis: { tls } })))
+    const pem = 'expected the path of a PEM file'
+    expect(said({ ca: '/nowhere/ca.pem' })).toContain(`redis.tls.ca: found "/nowhere/ca.pem": ${pem}: no such file`)
+    expect(said({ ca: folder })).toContain(`${pem}: a folder`)
+    expect(said({ ca: encrypted })).toContain('expected a key without a passphrase')
+    expect(said({ cert, key: cert })).toContain(`redis.tls.key: found "${cert}": ${pem}: there is no key in it`)
+    expect(said({ cert })).toContain('redis.tls.key: found nothing: expected a file: certificate and key go together')
+    expect(said({ key: encrypted })).toContain(`redis.tls.key: found "${encrypted}": is encrypted`)
   })
 
   it('is rejected with the name of the key when a value from the environment or a flag is wrong', () => {

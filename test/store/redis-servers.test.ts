@@ -4,7 +4,16 @@ import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
 import { describeWith } from '../support/programs.ts'
-import { openReplica, type Redis, type Replica, startCluster, startRedis, startSentinel } from '../support/redis.ts'
+import {
+  freePort,
+  makeCertificate,
+  openReplica,
+  type Redis,
+  type Replica,
+  startCluster,
+  startRedis,
+  startSentinel,
+} from '../support/redis.ts'
 import { link, linked, listAll } from '../support/stores.ts'
 
 const KEYS = Array.from({ length: 60 }, (_, at) => sessionKey('me', `session-${at}`))
@@ -163,6 +172,42 @@ describeWith('redis-server', 'replicas on servers that Sentinels watch', () => {
       await one.store.heal()
       expect(await countAll(two)).toEqual(all(5))
       await arrives(two, one)
+    })
+
+    it('work with a password of the Sentinels and another one of the server, and say what is wrong', async () => {
+      const server = await startRedis('redis-server', ['--requirepass', 'of-server'])
+      const lines = ['requirepass of-sentinel', 'sentinel auth-pass mine of-server']
+      const { url } = await startSentinel('mine', server.port, 1, lines)
+      const open = (password: string, own: string, name = 'mine') => {
+        const nodes = [url.replace('//', `//:${own}@`)]
+        return openReplica(`redis://:${password}@unused`, { sentinel: { name, nodes } })
+      }
+      const replica = await open('of-server', 'of-sentinel')
+      await replica.until(true)
+      expect(await count(replica)).toBe(1)
+      const refused = 'WRONGPASS invalid username-password pair or user is disabled.'
+      const problems = [await open('of-server', 'x'), await open('of-server', 'of-sentinel', 'other')]
+      expect(problems.map(({ problem }) => problem())).toEqual([
+        `no connection within 1000 ms: ${refused}`,
+        'no connection within 1000 ms: ERR No such master with that name',
+      ])
+      const named = `they name 127.0.0.1:${server.port}, which can't be used: check its user and password`
+      const wrong = await open('x', 'of-sentinel')
+      expect(wrong.problem()).toBe(`no connection within 1000 ms: ${named}`)
+    })
+
+    it('never ask one in plain text whose address says rediss://', async () => {
+      const [{ options, pem }, port, own] = [makeCertificate(), await freePort(), await freePort()]
+      await startRedis('redis-server', options(port))
+      const tls = options(own).join(' ').slice(2).split(' --')
+      await startSentinel('mine', port, 1, ['tls-replication yes', ...tls])
+      const sentinel = { name: 'mine', nodes: [`rediss://localhost:${own}`] }
+      const unknown = await openReplica('redis://unused', { sentinel })
+      const problem = unknown.problem().replace(/;.*/, '')
+      expect([unknown.isUp(), problem]).toEqual([false, 'no connection within 1000 ms: self-signed certificate'])
+      const replica = await openReplica('redis://unused', { sentinel, tls: { ca: pem } })
+      await replica.until(true)
+      expect(await count(replica)).toBe(1)
     })
 
     it('say so if they were given the address of a Sentinel as that of the server', async () => {

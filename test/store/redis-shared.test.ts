@@ -1,14 +1,10 @@
-import { execFileSync } from 'node:child_process'
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
 import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
 import { runWith, threadWith } from '../core/transcript.ts'
 import { describeWith } from '../support/programs.ts'
-import { freePort, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
+import { freePort, makeCertificate, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
 import { link, linked, listAll } from '../support/stores.ts'
 
 const KEY = sessionKey('me', 'a')
@@ -171,17 +167,11 @@ describeWith('redis-server', 'replicas on one Redis', () => {
   })
 
   it('use an encrypted connection, and reject a certificate that they cannot verify', async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'governor-tls-'))
-    onTestFinished(() => rmSync(folder, { recursive: true }))
-    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
-    const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost']
-    const made = ['-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert]
-    execFileSync('openssl', ['req', ...made, ...subject], { stdio: 'ignore' })
+    const { options, pem } = makeCertificate()
     const port = await freePort()
-    const files = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert]
-    await startRedis('redis-server', ['--tls-port', String(port), ...files, '--tls-auth-clients', 'no'])
+    await startRedis('redis-server', options(port))
     const url = `rediss://localhost:${port}`
-    const replica = await openReplica(url, { tls: { ca: readFileSync(cert) } })
+    const replica = await openReplica(url, { tls: { ca: pem } })
     expect([replica.isUp(), replica.problem()]).toEqual([true, ''])
     await count(replica.store)
     expect(await count(replica.store)).toBe(1)
@@ -189,6 +179,14 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     // Newer versions of Node add what to do about it.
     const advice = '; if the root CA is installed locally, try running Node.js with --use-system-ca'
     expect([other.isUp(), other.problem().replace(advice, '')]).toEqual([false, 'self-signed certificate'])
+  })
+
+  it('say in the words of TLS alone why the server refuses them without a certificate of their own', async () => {
+    const { options, pem } = makeCertificate()
+    const port = await freePort()
+    await startRedis('redis-server', [...options(port).slice(0, -1), 'yes'])
+    const replica = await openReplica(`rediss://localhost:${port}`, { tls: { ca: pem } })
+    expect([replica.isUp(), replica.problem()]).toEqual([false, 'tlsv13 alert certificate required'])
   })
 
   it('keep sessions of two credentials and of two prefixes separate', async () => {

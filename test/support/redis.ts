@@ -1,7 +1,7 @@
 /** Real servers for the tests of the shared store, and the faults that may happen to them. */
-import { type ChildProcess, spawn } from 'node:child_process'
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -136,11 +136,32 @@ export async function startCluster(length: number): Promise<readonly Redis[]> {
   return servers
 }
 
-/** Starts a Sentinel that watches the server on a port, for the current test. */
+/** Makes a certificate of localhost for the current test; `options`: those of a server that speaks TLS on a port. */
+export function makeCertificate() {
+  const folder = mkdtempSync(join(tmpdir(), 'governor-tls-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
+  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1']
+  const made = ['-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert]
+  execFileSync('openssl', ['req', ...made, ...subject], { stdio: 'ignore' })
+  const files = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert]
+  return {
+    key,
+    cert,
+    pem: readFileSync(cert),
+    options: (port: number) => ['--tls-port', String(port), ...files, '--tls-auth-clients', 'no'],
+  }
+}
+
+/**
+ * Starts a Sentinel that watches the server on a port, for the current test. `more`: further lines of its file; the
+ * address that is returned is that of its port without TLS.
+ */
 export async function startSentinel(
   name: string,
   port: number,
   quorum: number,
+  more: readonly string[] = [],
 ): Promise<Pick<Redis, 'url' | 'command'>> {
   const folder = mkdtempSync(join(tmpdir(), 'governor-sentinel-'))
   const own = await freePort()
@@ -152,6 +173,7 @@ export async function startSentinel(
     `sentinel monitor ${name} 127.0.0.1 ${port} ${quorum}`,
     `sentinel down-after-milliseconds ${name} 500`,
     `sentinel failover-timeout ${name} 2000`,
+    ...more,
   ]
   writeFileSync(file, lines.join('\n'))
   const child = spawn('redis-sentinel', [file], { stdio: ['ignore', 'pipe', 'inherit'] })

@@ -1,8 +1,9 @@
 /** `governor report`: what agents used, out of the journal. */
 
-import { ConfigError, loadConfig, whyUnreadable } from '../../config/load.ts'
+import { ConfigError, loadConfig } from '../../config/load.ts'
 import { tokens } from '../../core/budget/meters.ts'
 import { isNameIn, namesOf } from '../../core/names.ts'
+import { whyUnreadable } from '../../core/thrown.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import {
   addLine,
