@@ -18,6 +18,7 @@ import { createCatalogue } from '../usage/catalogue.ts'
 import { AGENT_FILES, governorAddress, isGovernor, ownAddresses, shownAddress } from './agent-files.ts'
 import type { Call, Terminal } from './command.ts'
 import { journalLines } from './journal/report.ts'
+import type { Heard } from './start/bill.ts'
 import { listen, listenProblem, observeWords, openKeys } from './start/start.ts'
 import { jsonLine } from './terminal-text.ts'
 
@@ -138,6 +139,12 @@ async function checkPrices(config: Config): Promise<Finding> {
   return ['ok', `the catalogue is there${used.size > 0 ? ', and knows the models in the journal' : ''}`]
 }
 
+/** Returns the key that says where Redis is. */
+function placeOf({ redis: { cluster, sentinel } }: Config): string {
+  if (cluster.length > 0) return 'redis.cluster'
+  return sentinel.nodes.length > 0 ? 'redis.sentinel' : 'redis.url'
+}
+
 /** Checks everything and says so. Returns 1 if something is wrong. Throws `ConfigError`. */
 export async function doctor({ flags }: Call, terminal: Terminal): Promise<number> {
   const { config, file } = loadConfig(flags, terminal.env)
@@ -162,7 +169,11 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
     events: { webhook: { ...config.events.webhook, url: undefined } },
     usage: { journal: '' },
   }
-  const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), ignore)
+  let storeProblem = ''
+  const heard = (event: Heard) => {
+    if (event.kind === 'store_changed') storeProblem = event.problem ?? ''
+  }
+  const { governor, address } = await listen(checked, terminal, pino({ level: 'silent' }), heard)
   const checks = Object.entries(config.upstreams).map(([name, settings]) =>
     checkUpstream(address, upstreamOf(name, settings), accessKey),
   )
@@ -172,7 +183,8 @@ export async function doctor({ flags }: Call, terminal: Terminal): Promise<numbe
   else {
     const { reply } = await askGovernor(`${address}/ready`)
     const isUp = reply.store?.status === 'ok'
-    say('store', isUp ? ['ok', 'redis answers'] : ['wrong', 'redis does not answer: see redis.url'])
+    const why = storeProblem.replaceAll('\n', ' ').trim() || 'no answer'
+    say('store', isUp ? ['ok', 'redis answers'] : ['wrong', `redis can't be used (${why}): see ${placeOf(config)}`])
   }
   const { journal } = config.usage
   const problem = journal && (await whyUnwritable(journal))

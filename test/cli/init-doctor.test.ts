@@ -208,6 +208,7 @@ describe('governor doctor', () => {
   it('ends with 1 and names what is wrong: an upstream that is gone, a key that is refused, Redis that is down', async () => {
     const provider = await startProvider()
     const gone = `http://127.0.0.1:${await freePort()}`
+    const port = await freePort()
     const { code, checks, err } = await doctorSays(
       {
         server: { port: await freePort() },
@@ -217,14 +218,14 @@ describe('governor doctor', () => {
           gemini: { url: provider.url },
         },
       },
-      { REDIS_URL: `redis://127.0.0.1:${await freePort()}` },
+      { REDIS_URL: `redis://127.0.0.1:${port}` },
     )
     expect(checks).toMatchObject({
       'upstream openai': expect.stringMatching(
         new RegExp(`^wrong: ${gone}: .*connection refused. Check upstreams.openai.url.`),
       ),
       'key of anthropic': 'wrong: held by Governor, and refused with 401',
-      store: 'wrong: redis does not answer: see redis.url',
+      store: `wrong: redis can't be used (connect ECONNREFUSED 127.0.0.1:${port}): see redis.url`,
     })
     expect(JSON.stringify(checks) + err).not.toContain('sk-bad')
     expect(code).toBe(1)
