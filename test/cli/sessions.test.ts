@@ -148,15 +148,28 @@ describe('governor sessions', () => {
   it('says that another server is no Governor', async () => {
     const other = await serve((_, response) => response.end('{"status":"ok"}'))
     onTestFinished(other.close)
-    expect(await called(other.url, 'sessions')).toMatchObject({
-      code: 1,
-      complaints: `governor: ${other.url} is no Governor: its answer lists no sessions\n`,
-    })
+    const missing = { sessions: 'sessions', top: 'sessions', 'stop x': 'sessions', pause: 'paused', resume: 'paused' }
+    for (const [typed, key] of Object.entries({ ...missing, budget: 'budget', 'budget day 30': 'max' }))
+      expect(await called(other.url, ...typed.split(' '))).toMatchObject({
+        code: 1,
+        complaints: `governor: ${other.url} is no Governor: its answer has no ${key}\n`,
+      })
     const provider = await serve((_, response) => response.writeHead(404).end('{"error":{"message":"no such path"}}'))
     onTestFinished(provider.close)
     expect(await called(provider.url, 'sessions')).toMatchObject({
       code: 1,
       complaints: `governor: ${provider.url} answered with 404: is it a Governor?\n`,
+    })
+  })
+
+  it('shows a state that this version does not know by its name', async () => {
+    const { url } = await started(runaway())
+    const list = await (await fetch(`${url}/governor/sessions`)).text()
+    const newer = await serve((_, response) => response.end(list.replace(/"state":"\w+"/g, '"state":"being_reviewed"')))
+    onTestFinished(newer.close)
+    expect(await called(newer.url, 'top')).toMatchObject({
+      code: 0,
+      printed: expect.stringContaining('being reviewed'),
     })
   })
 

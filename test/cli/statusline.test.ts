@@ -32,12 +32,14 @@ it('prints cost, iterations and loop of the session, of the Governor that Claude
   await expect.poll(() => line(given, [], { ANTHROPIC_BASE_URL: `${url}/` }), patient).toBe(words)
 })
 
-it('prints nothing without a Governor, for an unknown session, for one that is silent, and for other input', async () => {
+it('prints nothing without a Governor, for an unknown session, for one that is silent, another server, and other input', async () => {
   const { url } = await startBoth(runaway())
   const silent = await serve(() => {})
-  onTestFinished(() => silent.close())
+  const other = await serve((_, response) => response.end('{"status":"ok"}'))
+  for (const server of [silent, other]) onTestFinished(() => server.close())
   expect(await line(given, ['--url', url])).toBe('')
   expect(await line(given, ['--url', silent.url])).toBe('')
+  expect(await line(given, ['--url', other.url])).toBe('')
   expect(await line(given, ['--url', 'http://127.0.0.1:1'])).toBe('')
   for (const other of ['', 'no JSON', '[]', { session_id: 7 }]) expect(await line(other, ['--url', url])).toBe('')
 })

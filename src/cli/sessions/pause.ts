@@ -17,7 +17,7 @@ async function idOfPaused(connection: Connection, text: string): Promise<string>
   try {
     return await idOfSession(connection, text)
   } catch (error) {
-    const { paused } = await send<Paused>(connection, 'pause')
+    const { paused } = await send<Paused>(connection, 'pause', 'paused')
     const [id, other] = paused.flatMap(({ session }) => (session?.startsWith(text) ? session : []))
     if (id === undefined || other !== undefined) throw error
     return id
@@ -34,7 +34,7 @@ export async function pause(command: 'pause' | 'resume', { flags }: Call, termin
   const session = given === undefined ? undefined : await idOf(connection, given)
   const scope = { session, key, upstream }
   const body = command === 'pause' ? { ...scope, for: length, reason, hold } : scope
-  const reply = await send<Paused>(connection, command, body)
+  const reply = await send<Paused>(connection, command, 'paused', body)
   if (json) {
     terminal.out(jsonLine(reply))
     return 0

@@ -1,7 +1,9 @@
 /** A client of a running Governor's API of sessions. */
 import type { Environment } from '../../config/load.ts'
+import type { Json } from '../../core/json-object.ts'
 import { withoutTrailingSlashes } from '../../http/urls.ts'
-import type { SessionDetail, SessionPage } from '../../ops/sessions/api-schema.ts'
+import type { BudgetView } from '../../ops/budget.ts'
+import type { SessionDetail, SessionPage, Transcript } from '../../ops/sessions/api-schema.ts'
 import { type Call, CommandError, DEFAULT_PORT } from '../command.ts'
 
 const PATIENCE = 10_000
@@ -20,10 +22,11 @@ export function connect({ url, port }: Call['flags'], env: Environment, signal?:
 /** Nothing answered at the address: what a key asked for may work later. */
 export class NoAnswer extends CommandError {}
 
-/** Asks the API, or posts a `body`. Throws `CommandError`. */
-export async function send<Reply>(
+/** Asks the API, or posts a `body`. Throws `CommandError`, also if the reply lacks the list or object called `key`. */
+export async function send<Reply extends object>(
   { base, token, signal }: Connection,
   path: string,
+  key: keyof Reply & string,
   body?: object,
   method: 'POST' | 'PATCH' = 'POST',
 ): Promise<Reply> {
@@ -40,7 +43,7 @@ export async function send<Reply>(
   } catch (cause) {
     throw new NoAnswer(`no Governor answers at ${base}: start one, or name it with --url`, { cause })
   }
-  let reply: { readonly error?: { readonly message?: string } } | undefined
+  let reply: (Json & { readonly error?: { readonly message?: string } }) | undefined
   try {
     reply = JSON.parse(text)
   } catch {
@@ -53,30 +56,40 @@ export async function send<Reply>(
   if (!response.ok)
     throw Object.assign(new CommandError(problem ?? `${base} answered with ${status}: is it a Governor?`), { status })
   if (!reply) throw new CommandError(`${base} is no Governor: its answer is no JSON`)
+  // Another server may answer everything with some JSON.
+  if (typeof reply[key] !== 'object' || reply[key] === null)
+    throw new CommandError(`${base} is no Governor: its answer has no ${key}`)
   return reply as Reply
 }
 
 /** Returns a page of sessions, the one with the highest risk first. */
 export async function listSessions(connection: Connection, query: Readonly<Record<string, string>>) {
-  const page = await send<SessionPage>(connection, `sessions?${new URLSearchParams(query)}`).catch((error: unknown) => {
+  const path = `sessions?${new URLSearchParams(query)}`
+  return send<SessionPage>(connection, path, 'sessions').catch((error: unknown) => {
     // Each Governor has this path; another server says in words of its own that it does not.
     if (!(error instanceof CommandError && error.status === 404)) throw error
     throw new CommandError(`${connection.base} answered with 404: is it a Governor?`, { cause: error })
   })
-  // Every command asks for a list first, so that another server at this address is noticed here.
-  if (!Array.isArray(page.sessions))
-    throw new CommandError(`${connection.base} is no Governor: its answer lists no sessions`)
-  return page
 }
 
 /** Asks about one session, or does something to it if there is a `body`. */
-export function askSession<Reply = SessionDetail>(connection: Connection, id: string, action = '', body?: object) {
-  return send<Reply>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, body)
+export function askSession(connection: Connection, id: string, action = '', body?: object) {
+  return send<SessionDetail>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, 'threads', body)
 }
 
-/** Asks for what is used of the limits of scopes of time, or sets some of them if there is a `body`. */
-export function askBudget<Reply>(connection: Connection, body?: object): Promise<Reply> {
-  return send<Reply>(connection, 'budget', body, 'PATCH')
+/** Asks for what was said in a session. */
+export function askTranscript(connection: Connection, id: string) {
+  return send<Transcript>(connection, `sessions/${encodeURIComponent(id)}/transcript`, 'entries')
+}
+
+/** Asks for what is used of the limits of scopes of time. */
+export async function askBudget(connection: Connection): Promise<BudgetView['budget']> {
+  return (await send<BudgetView>(connection, 'budget', 'budget')).budget
+}
+
+/** Sets limits of a scope of time; returns what is used of them. */
+export function setBudget(connection: Connection, body: object) {
+  return send<BudgetView['budget'][number]>(connection, 'budget', 'max', body, 'PATCH')
 }
 
 /** Returns the id of the session whose id or name begins with a text; of several, of the one whose whole name it is. */

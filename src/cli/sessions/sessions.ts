@@ -20,7 +20,7 @@ import {
 import type { Call, Terminal } from '../command.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from '../terminal-text.ts'
 import { pausedLines } from './pause.ts'
-import { allSessions, askSession, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
+import { allSessions, askSession, askTranscript, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'LIMIT', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const NUMBERS: readonly (string | undefined)[] = ['RISK', 'LIMIT', 'COST', '$/MIN']
@@ -189,18 +189,18 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
   let shown: SessionDetail | Transcript
   let text: string
   if (command === 'stop') {
-    shown = await askSession<SessionDetail>(connection, id, 'stop', {})
+    shown = await askSession(connection, id, 'stop', {})
     text = `${id}: ${shown.stopping ? 'its next request is the last' : 'had ended already'}\n`
   } else if (command === 'extend') {
-    shown = await askSession<SessionDetail>(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
+    shown = await askSession(connection, id, 'extend', { by: /^\d+$/.test(by) ? Number(by) : by })
     const { iteration, max_iterations: max } = shown
     const now = max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'
     text = `${id}: ${now}${staysText(shown)}\n`
   } else if (flags.transcript) {
-    shown = await askSession<Transcript>(connection, id, 'transcript')
+    shown = await askTranscript(connection, id)
     text = transcriptText(shown)
   } else {
-    shown = await askSession<SessionDetail>(connection, id)
+    shown = await askSession(connection, id)
     const { facts, iterations, answer } = sessionLines(shown, terminal.columns)
     text = `${[...facts, '', ...iterations, ...(answer.length > 0 ? ['', ...answer] : [])].join('\n')}\n`
   }

@@ -37,7 +37,13 @@ export const ORDERS: Readonly<Record<NonNullable<ListQuery['sort']>, Order>> = {
 
 /** Returns the group of a session. */
 export function groupOf({ state }: Pick<SessionRow, 'state'>): Group {
-  return STATES[state][2]
+  return rowOf(state)[2]
+}
+
+/** Returns word, tone and group of a state; a Governor of another version may have other ones. */
+function rowOf(state: string): readonly [word: string, tone: Tone, group: Group] {
+  if (Object.hasOwn(STATES, state)) return STATES[state as SessionRow['state']]
+  return [state.replaceAll('_', ' '), 'quiet', 'Working']
 }
 
 /** True of a session with a request in flight, or whose newest answer asks for more: a tool is executed. */
@@ -48,7 +54,7 @@ export function isAtWork(row: Pick<SessionRow, 'state'>): boolean {
 
 /** Returns the word for a state of a session, an agent or a run. */
 export function wordOf(state: string): string {
-  return Object.hasOwn(STATES, state) ? STATES[state as SessionRow['state']][0] : state.replaceAll('_', ' ')
+  return rowOf(state)[0]
 }
 
 type Stateful = Pick<SessionRow, 'state'> &
@@ -63,7 +69,7 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
     const { limit, max } = asking
     return { text: `asks: ${amount(limit, max)} → ${amount(limit, nextLimit(limit, max))}?`, tone: 'warn' }
   }
-  const [word, tone] = STATES[state]
+  const [word, tone] = rowOf(state)
   if (row.last_error && state === 'failed') return { text: `${word}: ${row.last_error}`, tone }
   if (state !== 'stopped' || !reason) return { text: word, tone }
   const why = reason === 'max_seconds' ? 'time' : reason.replace(/^max_|_guard$/, '').replaceAll('_', ' ')
