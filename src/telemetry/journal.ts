@@ -231,7 +231,9 @@ function count(run: OpenRun, event: Answered, now: number): void {
   run.used = add(run.used, add(countsOf(usage), { ...minus(counted, before), ...steps }))
   if (isKnown) run.skipped = skippedAfter(iteration, run)
   if (isNext) run.iteration = Math.max(run.iteration, iteration)
-  if (!isLate) run.counted = counted
+  // A cost that comes later is that of an older answer.
+  const isOlder = !isAnswer(event) && (counted.tool_calls ?? 0) < (run.counted.tool_calls ?? 0)
+  if (!isLate && !isOlder) run.counted = counted
   run.since ??= now
   run.tools = withAmounts(run.tools, tools, add)
 }

@@ -1,11 +1,12 @@
 /** One journal that several Governors write, while its files are renamed and its disk is full. */
 import { spawnSync } from 'node:child_process'
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { createJournal, journalFile, OLDER_FILES } from '../../src/telemetry/journal.ts'
+import { linesInJournal } from '../../src/telemetry/usage-sums.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { startProcess, temporaryFolder } from '../support/process.ts'
@@ -107,6 +108,21 @@ describe('a journal that several processes write', () => {
     await fc.assert(property, { numRuns: 12 })
   })
 
+  it('is read to its end where its files are renamed meanwhile', async () => {
+    const path = join(temporaryFolder(), 'usage.jsonl')
+    const line = (session: string) => `${JSON.stringify({ time: '2026-11-28T12:00:00Z', session })}\n`
+    writeFileSync(path, line('newest'))
+    for (let older = 1; older <= OLDER_FILES; older++) writeFileSync(journalFile(path, older), line(`old-${older}`))
+    const read: unknown[] = []
+    for await (const { session } of linesInJournal(path)) {
+      if (read.push(session) > 1) continue
+      for (let older = OLDER_FILES; older > 0; older--)
+        renameSync(journalFile(path, older - 1), journalFile(path, older))
+      writeFileSync(path, line('since'))
+    }
+    expect(read).toEqual(['old-4', 'old-3', 'old-2', 'old-1', 'newest'])
+  })
+
   it('is renamed once, by real processes that find it large at the same time', async () => {
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())
@@ -189,6 +205,30 @@ describe('a journal of several workers', () => {
       newCalls: iteration - 1,
     })),
   )
+
+  it('has each tool call once where the cost of an answer comes after the next one, as prices are loaded meanwhile', async () => {
+    const path = join(temporaryFolder(), 'usage.jsonl')
+    const journal = createJournal({ path, now: Date.now, after: () => () => undefined, emit: () => undefined })
+    const whose = { session: 'one', apiId: 'one', client: 'agent', model: 'm', upstream: 'openai', thread: 1 }
+    const tell = (
+      answer: (typeof answers)[number] | undefined,
+      usage: { readonly input: number; readonly cost?: number },
+    ) =>
+      answer &&
+      journal.record({ kind: 'answered', ...whose, ...answer, usage: { output: 0, estimated: false, ...usage } })
+    const [first, second, third] = answers
+    for (const answer of [first, second]) tell(answer, { input: 1 })
+    for (const answer of [first, second]) tell(answer, { input: 0, cost: 1 })
+    tell(third, { input: 1, cost: 1 })
+    await journal.close()
+    expect(JSON.parse(readFileSync(path, 'utf8'))).toMatchObject({
+      runs: 1,
+      iterations: 3,
+      calls: 3,
+      input: 3,
+      cost_usd: 3,
+    })
+  })
 
   it('has each run, iteration and tool call once, in whatever order the workers tell of their answers', async () => {
     const property = fc.asyncProperty(fc.shuffledSubarray(answers, { minLength: answers.length }), async (order) => {
