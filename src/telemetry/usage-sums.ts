@@ -1,5 +1,5 @@
 /** What agents used, added up out of the journal, for `governor report` and the page *Usage*. */
-import { createReadStream } from 'node:fs'
+import { type FileHandle, open } from 'node:fs/promises'
 import { rounded } from '../core/counters.ts'
 import { type Json, objectsOf, parseObject, textOf } from '../core/json-object.ts'
 import { namesOf } from '../core/names.ts'
@@ -47,20 +47,61 @@ function lineIn(text: string): Line | undefined {
   return line && !Number.isNaN(Date.parse(textOf(line['time']))) ? (line as Line) : undefined
 }
 
+/** A file of the journal that is open. */
+interface JournalFile {
+  readonly name: string
+  readonly file: FileHandle
+}
+
+/** Yields the lines of a file, and closes it. */
+async function* linesInFile({ name, file }: JournalFile): AsyncGenerator<Line> {
+  try {
+    for await (const text of linesOf(file.createReadStream({ autoClose: false }))) {
+      const line = lineIn(text)
+      if (line) yield line
+    }
+  } catch (error) {
+    throw new JournalUnreadableError(name, error)
+  } finally {
+    await file.close()
+  }
+}
+
+/**
+ * Opens the files of a journal that are there, and returns them with the oldest first. The newest is opened first: where
+ * the files are renamed meanwhile, one is found twice, and none is missed.
+ */
+async function filesOf(path: string): Promise<JournalFile[]> {
+  const files: JournalFile[] = []
+  const known = new Set<string>()
+  for (let older = 0; older <= OLDER_FILES; older++) {
+    const name = journalFile(path, older)
+    try {
+      const file = await open(name)
+      const { dev, ino } = await file.stat({ bigint: true })
+      if (known.has(`${dev} ${ino}`)) await file.close()
+      else files.unshift({ name, file })
+      known.add(`${dev} ${ino}`)
+    } catch (error) {
+      if (codeOf(error) === 'ENOENT') continue
+      for (const { file } of files) await file.close()
+      throw new JournalUnreadableError(name, error)
+    }
+  }
+  return files
+}
+
 /**
  * Yields the lines of a journal, the oldest first, then those of `unwritten`; a file that is not there has none.
  * @throws {JournalUnreadableError}
  */
 export async function* linesInJournal(path: string, unwritten = () => ''): AsyncGenerator<Line> {
-  for (let older = OLDER_FILES; older >= 0; older--)
-    try {
-      for await (const text of linesOf(createReadStream(journalFile(path, older)))) {
-        const line = lineIn(text)
-        if (line) yield line
-      }
-    } catch (error) {
-      if (codeOf(error) !== 'ENOENT') throw new JournalUnreadableError(journalFile(path, older), error)
-    }
+  const files = await filesOf(path)
+  try {
+    for (let next = files.shift(); next; next = files.shift()) yield* linesInFile(next)
+  } finally {
+    for (const { file } of files) await file.close()
+  }
   for (const text of unwritten().split('\n')) {
     const line = lineIn(text)
     if (line) yield line
