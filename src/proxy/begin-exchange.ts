@@ -79,6 +79,9 @@ export interface Exchange {
   allowed?: { readonly model: string; readonly isAllowed: boolean }
   /** Unset if no SDK records spans, and for requests that are not guarded. */
   readonly span: RequestSpan | undefined
+  /** Responses that are not yet read for its span; `endSpan`: what ends it after them, once the client has all. */
+  unread: number
+  endSpan?: () => void
   readonly beganAt: number
   /** When the last byte of the request was read, or a wait for others ended: Governor's overhead counts from here. */
   bodyReadAt: number
@@ -115,6 +118,7 @@ export function beginExchange(services: Services, client: Client, route: Route):
     client,
     route,
     span: dialect && tracing && beginSpan(tracing, client.head.headers, dialect.api.upstream, upstream.origin),
+    unread: 0,
     beganAt: performance.now(),
     bodyReadAt: 0,
     calledAt: 0,
@@ -153,7 +157,27 @@ function end(x: Exchange): void {
     ...x.decided,
   }
   services.emit(ended)
-  if (x.span) endSpan(x.span, ended)
+  const { span } = x
+  if (!span) return
+  // What the last response used is read in this turn, or once its content coding is undone.
+  services.tick.later(() => {
+    if (x.unread === 0) endSpan(span, ended)
+    else x.endSpan = () => endSpan(span, ended)
+  })
+}
+
+/** Returns what calls `completed`, and ends the span after the last response that is read for it. */
+export function readForSpan<Answer>(x: Exchange, completed: (answer: Answer) => void): (answer: Answer) => void {
+  if (!x.span) return completed
+  x.unread++
+  return (answer) => {
+    try {
+      completed(answer)
+    } finally {
+      x.unread--
+      if (x.unread === 0) x.endSpan?.()
+    }
+  }
 }
 
 /** Returns the request as it goes upstream when nothing is changed. */

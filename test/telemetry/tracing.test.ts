@@ -3,7 +3,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join, resolve } from 'node:path'
+import { setImmediate } from 'node:timers/promises'
 import { pathToFileURL } from 'node:url'
+import { gzipSync } from 'node:zlib'
 import { metrics, propagation, trace } from '@opentelemetry/api'
 import { W3CTraceContextPropagator } from '@opentelemetry/core'
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto'
@@ -12,8 +14,9 @@ import protobuf from 'protobufjs'
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest'
 import { runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { events, MESSAGES_TOOLS } from '../support/messages.ts'
 import { startProcess } from '../support/process.ts'
-import { startProvider } from '../support/provider.ts'
+import { serve, startProvider } from '../support/provider.ts'
 import { rawRequest } from '../support/raw-reply.ts'
 
 /** The part of opentelemetry/proto/trace/v1/trace.proto that is read here. */
@@ -112,8 +115,10 @@ async function startCollector() {
   provider.register({ propagator: new W3CTraceContextPropagator() })
   return {
     schemas: receiver.schemas,
-    /** The spans that have ended by now. */
+    /** The spans of responses that have ended by now. */
     async ended() {
+      // What the last response used is read in the turn after its end.
+      await setImmediate()
       await provider.forceFlush()
       return receiver.spans
     },
@@ -271,18 +276,23 @@ describe('tracing without an OpenTelemetry SDK', () => {
 })
 
 describe('the set-up of docs/tracing.md', () => {
-  /** Runs one request through a Governor that is set up so; returns its exit code. */
-  async function runTraced(env: Readonly<Record<string, string>>) {
+  const doneAtOnce = async () => {
     const provider = await startProvider(() => ({ text: 'Done.' }))
     onTestFinished(() => provider.close())
+    return provider.url
+  }
+  const askOnce = (url: string): Promise<unknown> => runAgent(url, START)
+
+  /** Sends requests through a Governor that is set up so; returns its exit code. */
+  async function runTraced(env: Readonly<Record<string, string>>, upstream = doneAtOnce(), ask = askOnce) {
     const [, snippet = ''] = /```js\n([\s\S]*?)```/.exec(readFileSync('docs/tracing.md', 'utf8')) ?? []
     // The packages that it imports are found from the folder that it stands in.
     const folder = mkdtempSync(resolve('node_modules/.tracing-'))
     onTestFinished(() => rmSync(folder, { recursive: true }))
     const file = join(folder, 'tracing.mjs')
     writeFileSync(file, snippet)
-    const governor = await startProcess(provider.url, {}, { nodeArgs: ['--import', pathToFileURL(file).href], env })
-    await runAgent(governor.url, START)
+    const governor = await startProcess(await upstream, {}, { nodeArgs: ['--import', pathToFileURL(file).href], env })
+    await ask(governor.url)
     governor.child.kill('SIGTERM')
     return governor.exitCode
   }
@@ -293,6 +303,38 @@ describe('the set-up of docs/tracing.md', () => {
     expect(await runTraced({ OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url, OTEL_SERVICE_NAME: 'my-governor' })).toBe(0)
     expect(receiver.services).toEqual(['my-governor'])
     expect(receiver.spans.map(({ name }) => name)).toEqual(['chat gpt-test'])
+  })
+
+  it.each(['identity', 'gzip'])('has what each answer used whose last bytes come with its end: %s', async (coding) => {
+    const receiver = await startReceiver()
+    onTestFinished(() => receiver.close())
+    const step = { model: 'claude-sonnet-4-5', messages: [], tools: MESSAGES_TOOLS, max_tokens: 100, stream: true }
+    const [first = '', ...others] = events(step, { calls: [{ name: 'search', arguments: '{}' }] }, 1)
+    const provider = await serve((request, response) => {
+      const isPlain = coding === 'identity'
+      response.writeHead(200, {
+        'content-type': 'text/event-stream',
+        ...(isPlain ? {} : { 'content-encoding': coding }),
+      })
+      request.resume().once('end', async () => {
+        if (!isPlain) return response.end(gzipSync(first + others.join('')))
+        response.write(first)
+        await setImmediate()
+        for (const event of others) response.write(event)
+        response.end()
+      })
+    })
+    onTestFinished(() => provider.close())
+    const env = { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url }
+    const ask = async (url: string) => {
+      for (let at = 0; at < 12; at++) {
+        const body = JSON.stringify({ ...step, messages: [{ role: 'user', content: `Find number ${at}.` }] })
+        await (await fetch(`${url}/v1/messages`, { method: 'POST', headers: { 'x-api-key': 'k' }, body })).text()
+      }
+    }
+    expect(await runTraced(env, Promise.resolve(provider.url), ask)).toBe(0)
+    const reasons = receiver.spans.map(({ attributes }) => valuesOf(attributes)['gen_ai.response.finish_reasons'])
+    expect(reasons).toEqual(Array.from({ length: 12 }, () => ['tool_use']))
   })
 
   it('ends with the exit code of Governor where no collector takes the last spans', async () => {

@@ -32,7 +32,7 @@ import type { Emit } from '../../telemetry/event.ts'
 import { promptTokens } from '../../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../../usage/response-observer.ts'
 import { noteUsed } from '../at-limit.ts'
-import { type AsideRequest, type Exchange, emitFor } from '../begin-exchange.ts'
+import { type AsideRequest, type Exchange, emitFor, readForSpan } from '../begin-exchange.ts'
 import { isolated, noteFault, unlessLost } from '../fault.ts'
 import { noteGap } from '../note-gap.ts'
 import { idsIn, linkCalls, linkResponses, namesOf, placeInHeaders, UNCLAIMED_USAGE } from '../session/find-session.ts'
@@ -59,10 +59,10 @@ export function observeUsage(x: Turn, call: UpstreamCall, head: Head): ResponseO
     mayBePending: sent.isFetchedLater === true,
     begin: sent.stored || awaitsAnswer(x) ? (id) => noteResponseBegan(x, id) : undefined,
     relayed: isEnd && !awaitsAnswer(x) ? undefined : (callIds, isCut, kept) => noteOver(x, callIds, isCut, kept),
-    completed(answer) {
+    completed: readForSpan(exchange, (answer) => {
       if (!x.state.awaited) return noteCompleted(x, answer)
       completeAwaited(x, x.state.awaited, answer).catch((error) => noteFault(services.emit, error))
-    },
+    }),
     fault: (error) => noteFault(services.emit, error),
   })
 }
@@ -89,7 +89,7 @@ export function observeAside(
     head,
     requestBytes: lengthOf(call.body) || (x.charge?.bytes ?? 0),
     mayBePending: asked.isFetchedLater === true,
-    completed(answer) {
+    completed: readForSpan(x, (answer) => {
       if (answer.isPending)
         void noteGap(services, 'background', found ?? placeInHeaders(x.client.head.headers, route, services))
       // The history goes on from the compaction.
@@ -105,7 +105,7 @@ export function observeAside(
         }))
         void unlessLost(emit, billed, undefined)
       })
-    },
+    }),
     fault: (error) => noteFault(emit, error),
   })
 }
