@@ -71,7 +71,7 @@ export interface Terminal {
   err(text: string): void
   input(): AsyncIterable<Uint8Array>
   /** Calls `handle` for each signal of that name. */
-  onSignal(name: 'SIGTERM' | 'SIGINT' | 'SIGHUP', handle: () => void): void
+  onSignal(name: NodeJS.Signals, handle: () => void): void
   /** Calls `handle` when the process ends, unless it is killed. */
   onExit(handle: () => void): void
   exit(code: number): void

@@ -144,13 +144,16 @@ ${AGENT.replace('await fetch', 'await ask').replace('String(left)', '"nothing"')
     expect(printed.err).not.toContain('sent no request')
   })
 
-  it.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)('gets %s and decides itself how it ends', async (signal) => {
-    const script = `process.on('${signal}', () => process.exit(3)); console.log('ready'); setInterval(() => {}, 1000)`
-    const { child, ended } = governorRun(['--', process.execPath, '-e', script])
-    await once(child.stdout, 'data')
-    child.kill(signal)
-    expect(await ended).toBe(3)
-  })
+  it.each(['SIGTERM', 'SIGINT', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const)(
+    'gets %s and decides itself how it ends',
+    async (signal) => {
+      const script = `process.on('${signal}', () => process.exit(3)); console.log('ready'); setInterval(() => {}, 1000)`
+      const { child, ended } = governorRun(['--', process.execPath, '-e', script])
+      await once(child.stdout, 'data')
+      child.kill(signal)
+      expect(await ended).toBe(3)
+    },
+  )
 
   it('that a signal kills ends with the exit code of a shell, and one that is not there with 127', async () => {
     const { ended } = governorRun(['--', process.execPath, '-e', 'process.kill(process.pid, "SIGKILL")'])
@@ -158,6 +161,9 @@ ${AGENT.replace('await fetch', 'await ask').replace('String(left)', '"nothing"')
     const missing = governorRun(['--', 'no-such-command'])
     expect(await missing.ended).toBe(127)
     expect(missing.printed.err).toContain('governor: no-such-command: no such command\n')
+    const folder = governorRun(['--', import.meta.dirname])
+    expect(await folder.ended).toBe(126)
+    expect(folder.printed.err).toContain(`governor: ${import.meta.dirname}: no program, or no permission to run it`)
     expect(missing.printed.err).not.toContain('was not guarded')
   })
 

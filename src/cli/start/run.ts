@@ -57,17 +57,27 @@ function unguardedText(command: string, own: readonly OwnAddress[], terminal: Te
   return lines.map((line) => `          ${line}\n`).join('')
 }
 
+/** Why a program can't begin, by Node's code. */
+const UNSTARTED: Readonly<Record<string, string>> = {
+  ENOENT: 'no such command',
+  EACCES: 'no program, or no permission to run it: chmod +x makes a file one',
+}
+
+/** Governor itself would end by the last ones, or open a debugger, and leave the program alone. */
+const PASSED_ON = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2'] as const
+
 /** Runs a program, passes signals on to it, and returns whether it began and its exit code as a shell states it. */
 function runProgram(file: string, args: readonly string[], env: Environment, terminal: Terminal) {
   return new Promise<{ readonly code: number; readonly hasBegun: boolean }>((resolve) => {
     const child = spawn(file, args, { stdio: 'inherit', env })
-    for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    for (const name of PASSED_ON)
       terminal.onSignal(name, () => {
-        // A terminal sends Ctrl-C to the program as well.
-        if (name !== 'SIGINT' || !terminal.hasKeyboard) child.kill(name)
+        // A terminal sends Ctrl-C and Ctrl-\\ to the program as well.
+        const isTyped = (name === 'SIGINT' || name === 'SIGQUIT') && terminal.hasKeyboard
+        if (!isTyped) child.kill(name)
       })
     child.once('error', (error: NodeJS.ErrnoException) => {
-      terminal.err(`governor: ${file}: ${error.code === 'ENOENT' ? 'no such command' : error.message}\n`)
+      terminal.err(`governor: ${file}: ${(error.code && UNSTARTED[error.code]) ?? error.message}\n`)
       resolve({ code: error.code === 'ENOENT' ? 127 : 126, hasBegun: false })
     })
     child.once('exit', (code, signal) =>
