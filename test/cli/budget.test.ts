@@ -37,6 +37,8 @@ describe('governor budget', () => {
     expect(code).toBe(0)
     expect(printed).toMatch(/^day +all +5% +\$0\.01 of \$0\.20, until 2026-11-2\d \d\d:00$/m)
     expect(printed).toMatch(/^day +model gpt-test +25% +1 of 4 iterations, until /m)
+    // Names take no more room than they need: the end of a line says until when the limit holds.
+    expect(printed).toMatch(/^day +all {12} +5% /m)
     expect((await called(url, 'budget', 'day', '$30')).printed).toMatch(/^day +all +0% +\$0\.01 of \$30\.00/)
     const rows = (await called(url, 'budget', '--json')).printed.trimEnd().split('\n')
     expect(rows.map((row) => JSON.parse(row))).toMatchObject([

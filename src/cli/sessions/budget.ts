@@ -28,12 +28,12 @@ function amountsOf({ used, reserved, max }: Row): readonly string[] {
 }
 
 /** Returns a line for each limit of a row; the first one says whose they are, and until when. */
-function linesOf(row: Row, columns: number): string {
+function linesOf(row: Row, columns: number, widest: number): string {
   const { scope, share, mode, resets_at } = row
   const end = new Date(resets_at).toLocaleString('sv').slice(0, 16)
   const observed = mode === 'observe' ? ', observed only' : ''
   const [first = 'no limit', ...others] = amountsOf(row)
-  const head = `${scope.padEnd(6)}${fitted(whoseText(row), 24)} ${`${Math.round(share * 100)}%`.padStart(4)}  `
+  const head = `${scope.padEnd(6)}${fitted(whoseText(row), Math.min(24, widest))} ${`${Math.round(share * 100)}%`.padStart(4)}  `
   const lines = [`${head}${first}, until ${end}${observed}`, ...others.map((one) => ' '.repeat(head.length) + one)]
   return lines.map((line) => `${fitted(line, columns).trimEnd()}\n`).join('')
 }
@@ -81,6 +81,9 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
   }
   if (flags.json) for (const row of rows) terminal.out(jsonLine(row))
   else if (rows.length === 0) terminal.out('no limits of an hour, a day, a week or a month: see --max-cost-per-day\n')
-  else for (const row of rows) terminal.out(linesOf(row, terminal.columns))
+  else {
+    const widest = Math.max(...rows.map((row) => whoseText(row).length))
+    for (const row of rows) terminal.out(linesOf(row, terminal.columns, widest))
+  }
   return 0
 }
