@@ -74,6 +74,8 @@ async function checkGaps({ server: { host, port } }: Config, token: string | und
   }).catch(ignore)
   if (!response?.ok) return undefined
   const lines = (await response.text()).split('\n')
+  // Another program may listen there, and answer.
+  if (!lines.some((line) => line.startsWith('# TYPE governor_requests_total '))) return undefined
   const said: string[] = []
   for (const line of lines) {
     const [, reason = '', requests] = /^governor_failed_open_total\{reason="(\w+)"[^ ]* (\d+)$/.exec(line) ?? []

@@ -86,6 +86,23 @@ export const WRONG_LENGTH = 'UND_ERR_RES_CONTENT_LENGTH_MISMATCH'
 /** Codes of OpenSSL and of Node's certificate checks. */
 const TLS_CODE = /^(ERR_TLS|ERR_SSL|CERT_|SELF_SIGNED|DEPTH_ZERO|UNABLE_TO_|EPROTO)/
 
+const UNKNOWN_AUTHORITY =
+  'its certificate is of an authority that Node does not know. Start Governor with NODE_EXTRA_CA_CERTS=FILE, the ' +
+  'certificate of that authority'
+
+/** What the codes mean that an operator can mend, and how. */
+const TLS_PROBLEMS: Readonly<Record<string, string>> = {
+  SELF_SIGNED_CERT_IN_CHAIN: UNKNOWN_AUTHORITY,
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNKNOWN_AUTHORITY,
+  UNABLE_TO_GET_ISSUER_CERT: UNKNOWN_AUTHORITY,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNKNOWN_AUTHORITY,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNKNOWN_AUTHORITY,
+  CERT_HAS_EXPIRED: 'its certificate has expired, or the clock of this machine is wrong',
+  CERT_NOT_YET_VALID: 'its certificate is not valid yet, or the clock of this machine is wrong',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'its certificate is of another host',
+  ERR_SSL_WRONG_VERSION_NUMBER: 'it speaks no TLS there',
+}
+
 /** Codes of limits of this machine: open files of the process, of the system, and memory for sockets. */
 const EXHAUSTED = /^(EMFILE|ENFILE|ENOBUFS)$/
 
@@ -110,7 +127,8 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
     return { status: 504, code: 'upstream_timeout', message }
   }
   if (TLS_CODE.test(code)) {
-    const message = `Governor could not make a secure connection to ${where} (${code}). ${check}`
+    const problem = Object.hasOwn(TLS_PROBLEMS, code) ? `${TLS_PROBLEMS[code]} (${code})` : code
+    const message = `Governor could not make a secure connection to ${where}: ${problem}. ${check}`
     return { status: 502, code: 'upstream_tls', message }
   }
   const isMalformed = code.startsWith('HPE_') || error.name === MALFORMED

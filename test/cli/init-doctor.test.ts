@@ -246,6 +246,7 @@ describe('governor doctor', () => {
     onTestFinished(() => other.close())
     const { port } = new URL(other.url)
     const taken = await doctorSays({ upstreams, server: { port: Number(port) } })
+    expect(taken.checks).not.toHaveProperty('guarded')
     expect(taken.checks['port']).toBe(
       `wrong: port ${port} on 127.0.0.1 is in use: stop what listens there, or choose another with --port`,
     )

@@ -1,6 +1,12 @@
 /** The error that a client gets when its upstream gives no answer, in the form of its dialect. */
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { createServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
 import { describe, expect, it, onTestFinished } from 'vitest'
+import { makeCertificate } from '../support/certificate.ts'
 import { startGovernor } from '../support/governor.ts'
+import { describeWith } from '../support/programs.ts'
 import { connect, fieldOf, type Message, type RawUpstream, startRaw, type Wire } from '../support/raw.ts'
 
 const ASK = JSON.stringify({
@@ -111,7 +117,7 @@ describe('an upstream', () => {
       wire.socket.end()
     })
     const { url } = await startGovernor(upstream.url.replace('http:', 'https:'))
-    await expectFailure(url, '502 Bad Gateway', 'upstream_tls', /could not make a secure connection/)
+    await expectFailure(url, '502 Bad Gateway', 'upstream_tls', /secure connection to .*: it speaks no TLS there/)
   })
 
   it.each([
@@ -222,4 +228,20 @@ it('a request that is not HTTP gets a 400, and Governor keeps serving', async ()
   const client = connect(url)
   client.write('GET /health HTTP/1.1\r\nHost: a\r\n\r\n')
   expect((await client.message()).line).toBe('HTTP/1.1 200 OK')
+})
+
+describeWith('openssl', 'an upstream over TLS', () => {
+  it('whose certificate is of an unknown authority causes a 502 that says how to name that', async () => {
+    const { key, pem: cert } = makeCertificate()
+    const server = createServer({ key: readFileSync(key), cert }).listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const { url } = await startGovernor(`https://127.0.0.1:${(server.address() as AddressInfo).port}`)
+    await expectFailure(
+      url,
+      '502 Bad Gateway',
+      'upstream_tls',
+      /an authority that Node does not know.*NODE_EXTRA_CA_CERTS/,
+    )
+  })
 })

@@ -3,10 +3,10 @@ import { readFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
 import { NEW_SESSION } from '../../src/core/session/session.ts'
 import { sessionKey } from '../../src/store/store.ts'
+import { makeCertificate } from '../support/certificate.ts'
 import { describeWith } from '../support/programs.ts'
 import {
   freePort,
-  makeCertificate,
   openReplica,
   type Redis,
   type Replica,

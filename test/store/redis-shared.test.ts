@@ -3,8 +3,9 @@ import { hashOf } from '../../src/core/hash.ts'
 import { NEW_SESSION, type Session } from '../../src/core/session/session.ts'
 import { type Store, sessionKey } from '../../src/store/store.ts'
 import { runWith, threadWith } from '../core/transcript.ts'
+import { makeCertificate } from '../support/certificate.ts'
 import { describeWith } from '../support/programs.ts'
-import { freePort, makeCertificate, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
+import { freePort, openReplica, type Replica, startRedis, startWire } from '../support/redis.ts'
 import { link, linked, listAll } from '../support/stores.ts'
 
 const KEY = sessionKey('me', 'a')

@@ -1,7 +1,7 @@
 /** Real servers for the tests of the shared store, and the faults that may happen to them. */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process'
+import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -134,23 +134,6 @@ export async function startCluster(length: number): Promise<readonly Redis[]> {
     await expect.poll(isReady).toBe(true)
   }
   return servers
-}
-
-/** Makes a certificate of localhost for the current test; `options`: those of a server that speaks TLS on a port. */
-export function makeCertificate() {
-  const folder = mkdtempSync(join(tmpdir(), 'governor-tls-'))
-  onTestFinished(() => rmSync(folder, { recursive: true }))
-  const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')]
-  const subject = ['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1']
-  const made = ['-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '2', '-keyout', key, '-out', cert]
-  execFileSync('openssl', ['req', ...made, ...subject], { stdio: 'ignore' })
-  const files = ['--tls-cert-file', cert, '--tls-key-file', key, '--tls-ca-cert-file', cert]
-  return {
-    key,
-    cert,
-    pem: readFileSync(cert),
-    options: (port: number) => ['--tls-port', String(port), ...files, '--tls-auth-clients', 'no'],
-  }
 }
 
 /**
