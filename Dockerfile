@@ -7,6 +7,8 @@ COPY scripts/build.mjs scripts/fetch-types.mjs scripts/
 # Without scripts: installing must not build, as the sources come later so that this layer is kept while they change.
 RUN npm ci --ignore-scripts
 COPY config/schema.json config/
+# esbuild reads it, as that of the page extends it.
+COPY tsconfig.json ./
 COPY src src
 # Source maps are for a clone: they are two thirds of the bundle.
 RUN npm run build && find dist -name "*.map" -delete

@@ -46,11 +46,11 @@ export function copiesOfDockerfile(): Copy[] {
     .map(copyOf)
 }
 
-/** Runs a command of the shell in a folder. @throws with what it printed, where it fails. */
-export async function runShell(command: string, folder: string): Promise<void> {
+/** Runs a command of the shell in a folder; returns its complaints. @throws with what it printed, where it fails. */
+export async function runShell(command: string, folder: string): Promise<string> {
   // Packages that were installed before come from npm's cache.
   const env = { PATH: process.env['PATH'], HOME: process.env['HOME'], npm_config_prefer_offline: 'true' }
-  await run('sh', ['-c', command], { cwd: folder, env, maxBuffer: 16 * 1024 * 1024 })
+  return (await run('sh', ['-c', command], { cwd: folder, env, maxBuffer: 16 * 1024 * 1024 })).stderr
 }
 
 function copyInto(folder: string, copy: Copy, stages: ReadonlyMap<string, string>): void {
@@ -65,7 +65,7 @@ function copyInto(folder: string, copy: Copy, stages: ReadonlyMap<string, string
 /** Copies what the Dockerfile copies into folders in `root`, runs each RUN by `runCommand`, and returns the last stage. */
 export async function buildImage(
   root: string,
-  runCommand: (command: string, folder: string) => Promise<void>,
+  runCommand: (command: string, folder: string) => Promise<unknown>,
 ): Promise<Image> {
   const stages = new Map<string, string>()
   let folder = root
