@@ -95,6 +95,9 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   /** What could not be written is in this process alone. */
   let isAlone = false
   let current: readonly Pause[] = []
+  /** Changes so far, and those of them that are not written yet. */
+  let changes = 0
+  let underWay = 0
   const take = (pauses: readonly Pause[]): void => {
     if (textOf(pauses) === textOf(current)) return
     current = pauses
@@ -103,12 +106,14 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
   }
   /** Takes what the keeper answers. Never rejects. */
   const takeFrom = async (answer: Promise<readonly Pause[] | undefined> | undefined, isChange: boolean) => {
+    const asked = changes
     try {
       const pauses = await answer
       if (isAlone && !isChange) return
       hasFailed = false
       isAlone = false
-      if (pauses) take(pauses)
+      // An answer that was asked for before a change here, or while one is written, may not know it.
+      if (pauses && asked === changes && underWay <= Number(isChange)) take(pauses)
     } catch (error) {
       if (!hasFailed) failed(errorOf(error).message)
       hasFailed = true
@@ -123,8 +128,11 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
     },
     /** Changes them here at once. Resolves when every replica knows it; never rejects. */
     async change(by: PausesChange): Promise<void> {
+      changes++
+      underWay++
       take(by(current))
       await takeFrom(keeper?.change(by), true)
+      underWay--
       // The others have looked twice by then.
       if (kept === 'store' && !isAlone) await pause(2 * LOOK_MS)
     },

@@ -6,6 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import { withPause } from '../../src/core/operator/pause.ts'
 import { createPauses } from '../../src/store/pauses.ts'
+import type { Store } from '../../src/store/store.ts'
 import { ask, firstSession, listed } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
@@ -367,6 +368,39 @@ describe('a pause survives', () => {
     await Promise.all(made)
     const { pauses } = JSON.parse(readFileSync(file, 'utf8')) as { pauses: readonly { upstream: string }[] }
     expect(pauses.map(({ upstream }) => upstream).sort()).toEqual(upstreams.toSorted())
+  })
+
+  it('a look that finds what was there before, while it is written', async () => {
+    const store = createStore(1)
+    let written = () => {}
+    let isHeld = false
+    let looks = 0
+    const slow: Store = {
+      ...store,
+      async value(kind, key) {
+        const value = await store.value(kind, key)
+        looks++
+        return value
+      },
+      async updateValue(kind, key, change) {
+        if (isHeld) await new Promise<void>((resolve) => (written = resolve))
+        return store.updateValue(kind, key, change)
+      },
+    }
+    const seen: number[] = []
+    const changed = (now: readonly unknown[]) => seen.push(now.length)
+    const pauses = createPauses({ store: slow, kept: 'store', changed, failed: (problem) => expect.fail(problem) })
+    await pauses.open()
+    onTestFinished(() => pauses.close())
+    await pauses.change((before) => withPause(before, { since: 1 }))
+    await pauses.change(() => [])
+    isHeld = true
+    const looked = looks
+    const paused = pauses.change((before) => withPause(before, { since: 2 }))
+    await expect.poll(() => looks).toBeGreaterThan(looked + 1)
+    written()
+    await paused
+    expect(seen).toEqual([1, 0, 1])
   })
 
   it('in memory alone where its file cannot be written, which is said once', async () => {
