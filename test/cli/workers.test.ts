@@ -5,7 +5,7 @@ import { expect, it, onTestFinished, vi } from 'vitest'
 import { launch, type Program, startProcess, temporaryFolder } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
-import { startRedis } from '../support/redis.ts'
+import { freePort, startRedis } from '../support/redis.ts'
 
 const TOOLS = [{ type: 'function', function: { name: 'search', parameters: { type: 'object' } } }]
 
@@ -137,6 +137,29 @@ describeWith('redis-server', 'a Governor of two workers', () => {
     for (const stream of streams) expect(await (await stream).text()).toMatch(/data: \[DONE\]\n\n$/)
     expect(await governor.exitCode).toBe(0)
     expect(await governor.line('stopped')).toMatchObject({ complete: true, guarded: 4 })
+  })
+
+  it('finishes a stream of its first worker, too, if it is to end while the others start', async () => {
+    const redis = await startRedis()
+    let release = () => {}
+    const provider = await startProvider(async () => {
+      await new Promise<void>((resolve) => (release = resolve))
+      return { text: 'a whole answer' }
+    })
+    onTestFinished(() => provider.close())
+    const port = await freePort()
+    const env = { REDIS_URL: redis.url, OPENAI_UPSTREAM_URL: provider.url }
+    const program = launch(['--workers', '4', '--port', String(port)], env)
+    const url = `http://127.0.0.1:${port}`
+    await vi.waitFor(async () => expect((await fetch(`${url}/health`)).status).toBe(200), { timeout: 20_000 })
+    const stream = ask(url, 'one', 1, { stream: true })
+    await vi.waitFor(() => expect(provider.requests).toHaveLength(1), { timeout: 20_000 })
+    program.child.kill('SIGTERM')
+    await program.line('draining')
+    release()
+    expect(await (await stream).text()).toMatch(/data: \[DONE\]\n\n$/)
+    expect(await program.exitCode).toBe(0)
+    expect(program.complaints()).toBe('')
   })
 
   it('replaces a worker that was killed, says so, and loses no count that was shown', async () => {

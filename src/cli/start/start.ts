@@ -177,23 +177,29 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   }
   const isOnTerminal = terminal.isInteractive
   let end = () => terminal.exit(0)
-  // The first worker serves while the others start: a reload that is asked for meanwhile comes after that.
-  // A terminal that is closed hangs up, too: nobody would see who keeps the port.
-  terminal.onSignal('SIGHUP', () => (isOnTerminal && !terminal.isInteractive ? end() : reloadNow()))
-  const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
-  page = governor.page
-  reloadNow = governor.reload
-  // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
   let stoppingSince: number | undefined
+  let stop = () => {}
   const stopped = new Promise<void>((resolve) => {
-    end = resolve
+    stop = resolve
+  })
+  const drainOnSignals = () => {
+    end = stop
     for (const name of ['SIGTERM', 'SIGINT'] as const)
       terminal.onSignal(name, () => {
         if (performance.now() - (stoppingSince ?? Number.POSITIVE_INFINITY) > SAME_SIGNAL_MS) terminal.exit(1)
         stoppingSince ??= performance.now()
-        resolve()
+        stop()
       })
-  })
+  }
+  // The first worker serves while the others start: a reload that is asked for meanwhile comes after that, and an end.
+  // A terminal that is closed hangs up, too: nobody would see who keeps the port.
+  terminal.onSignal('SIGHUP', () => (isOnTerminal && !terminal.isInteractive ? end() : reloadNow()))
+  if (server.workers > 1) drainOnSignals()
+  const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
+  page = governor.page
+  reloadNow = governor.reload
+  // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.
+  if (server.workers === 1) drainOnSignals()
   announce(loaded, governor, terminal, log, isForPeople)
   if (isReloadAsked) governor.reload()
   await stopped
