@@ -68,6 +68,11 @@ function isEncrypted(url: string): boolean {
   return new URL(url).protocol === 'rediss:'
 }
 
+/** Returns an address as the client expects it: where files are given for TLS, its protocol has to say so. */
+function addressOf(url: string, tls: ConnectionSettings['tls']): string {
+  return tls ? url.replace(/^redis:/i, 'rediss:') : url
+}
+
 function nodeOptions(
   { url, username, password, tls }: ConnectionSettings,
   reconnectStrategy: false | ((retries: number) => number) = false,
@@ -147,7 +152,7 @@ function clusterClient(
   const retry = (retries: number) => Math.min(LAST_RETRY_MS, 50 * 2 ** Math.min(retries, 10))
   const options = { ...credentialsIn(first), ...nodeOptions({ ...settings, url: first }, retry) }
   const client = createCluster({
-    rootNodes: cluster.map((url) => ({ url, ...options })),
+    rootNodes: cluster.map((url) => ({ url: addressOf(url, settings.tls), ...options })),
     defaults: options,
     ...COMMANDS,
     topologyRefreshOnReconnectionAttemptStrategy: REFRESH_MS,
@@ -170,7 +175,7 @@ export function createRedisClient(settings: ConnectionSettings, failed: (error: 
   const { cluster = [], sentinel } = settings
   if (cluster.length > 0) return clusterClient(settings, cluster, failed)
   if (sentinel && sentinel.nodes.length > 0) return sentinelClient(settings, sentinel, failed)
-  const client = createClient({ url: settings.url, ...nodeOptions(settings), ...COMMANDS })
+  const client = createClient({ url: addressOf(settings.url, settings.tls), ...nodeOptions(settings), ...COMMANDS })
   client.on('error', failed)
   return { client, send: (command) => client.sendCommand(command) }
 }

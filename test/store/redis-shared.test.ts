@@ -176,6 +176,9 @@ describeWith('redis-server', 'replicas on one Redis', () => {
     expect([replica.isUp(), replica.problem()]).toEqual([true, ''])
     await count(replica.store)
     expect(await count(replica.store)).toBe(1)
+    // A file for the connection encrypts it, whatever the address says.
+    const named = await openReplica(url.replace('rediss', 'redis'), { tls: { ca: pem } })
+    expect([named.isUp(), await count(named.store)]).toEqual([true, 2])
     const other = await openReplica(url)
     // Newer versions of Node add what to do about it.
     const advice = '; if the root CA is installed locally, try running Node.js with --use-system-ca'
