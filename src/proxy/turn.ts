@@ -107,17 +107,18 @@ export function updateSession<Result, Args extends readonly unknown[]>(
 
 /**
  * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`:
- * with its next change, or a moment later; it is lost if this process dies before that.
+ * with its next change, or a moment later; it is lost if this process dies before that. An async function would keep the
+ * request and its body until then.
  */
-export async function changeSession<Args extends readonly unknown[]>(
+export function changeSession<Args extends readonly unknown[]>(
   { services, key, counted }: Turn,
   by: (session: Session, request: CountedRequest, ...args: Args) => Session,
   args: Args,
   mayWait = false,
 ): Promise<void> {
-  if (key === undefined) return
+  if (key === undefined) return Promise.resolve()
   const change = (session = NEW_SESSION) => ({ session: by(session, counted, ...args), result: undefined })
-  await unlessLost(services.emit, services.store.update(key, change, mayWait), undefined)
+  return unlessLost(services.emit, services.store.update(key, change, mayWait), undefined)
 }
 
 /** Returns the outcome of a request whose answer is over. */

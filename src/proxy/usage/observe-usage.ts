@@ -285,8 +285,10 @@ async function record(
     calls: isRecorded ? undefined : callsToCome(services.emit, request.loop, runState.thread, calls),
   }
   if (key) {
-    void changeSession(turn, noteAnswer, [answer], true).then(() => callsNothing && quietRuns.watch(key))
-    const unlinked = ids.filter((one) => !turn.state.linked.includes(one))
+    const recorded = changeSession(turn, noteAnswer, [answer], true)
+    if (callsNothing) void recorded.then(() => quietRuns.watch(key))
+    const { linked } = state
+    const unlinked = ids.filter((one) => !linked.includes(one))
     if (unlinked.length > 0) await linkResponses(store, found, unlinked)
     return
   }
