@@ -4,6 +4,7 @@ import { type HarnessRegistry, humanText } from '../harness/match.ts'
 import { WRITTEN_CALLS, WRITTEN_RESULT } from '../harness/texts.ts'
 import { type Hash, hashOfText, lengthPrefixed } from '../hash.ts'
 import type { Conversation } from './conversation.ts'
+import { withoutLoaded } from './loaded-text.ts'
 
 /** An assistant message. All states that follow from one another share it, so that it is hashed once. */
 export interface AssistantMessage {
@@ -140,7 +141,7 @@ export function distinctIds(ids: readonly string[]): readonly Hash[] {
 export function userText(conversation: Conversation, index: number, registry: HarnessRegistry): string | undefined {
   if (conversation.role(index) !== 'user') return undefined
   const texts = conversation.texts(index)
-  const said = humanText(texts, registry)
+  const said = humanText(withoutLoaded(conversation, index), registry)
   if (said === '') {
     // After a tool's result, a picture may show that.
     const isPicture = texts.length === 0 && conversation.resultCount(index) === 0

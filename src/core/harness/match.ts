@@ -5,10 +5,11 @@
  */
 
 /**
- * A text that a harness writes; white space is folded before comparing. `tag`: everything from `<text>` to `</text>` at
- * the start of the rest of a text part; with `name>words`, only if the element begins with these words. Without a
- * closing tag it is a human's. `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole
- * part. `human`: a part that begins so is a human's, whatever else it looks like.
+ * A text that a harness writes; white space is folded before comparing, and `{}` is one word.
+ * `tag`: everything from `<text>` to `</text>` at the start of the rest of a text part; with `name>words`, only if the
+ * element begins with these words. Without a closing tag it is a human's.
+ * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
+ * `human`: a part that begins so is a human's, whatever else it looks like.
  */
 export interface HarnessText {
   readonly match: 'tag' | 'prefix' | 'exact' | 'human'
@@ -17,12 +18,12 @@ export interface HarnessText {
   readonly end?: string | undefined
 }
 
-/** A word of at most 80 characters, which `{}` stands for in a request for a summary. */
+/** A word of at most 80 characters, which `{}` stands for. */
 const WORD = '[^\\s()]{1,80}'
 
 const escaped = (text: string) => text.replace(/[\\^$.*+?()[\]{}|]/g, '\\$&')
 
-const folded = (text: string) => text.trim().split(/\s+/).map(escaped).join('\\s+')
+const folded = (text: string) => text.trim().split(/\s+/).map(escaped).join('\\s+').replaceAll('\\{\\}', WORD)
 
 /** Returns an expression that matches one of the sources at the start of a text; without sources it matches none. */
 const anchored = (sources: readonly string[], end = '') =>
@@ -34,7 +35,7 @@ export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 /** A harness's text of this kind stands for a history that it replaces. */
 const OF_SUMMARY = /summar|compact|continued from/i
 
-/** Prepares harness texts, once per configuration: one expression per kind. `{}` in a summary request is one word. */
+/** Prepares harness texts, once per configuration: one expression per kind. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
   const sources: Record<'prefix' | 'exact' | 'human', string[]> = { prefix: [], exact: [], human: [] }
   const ended: string[] = []
@@ -48,7 +49,7 @@ export function buildRegistry(harnessTexts: readonly HarnessText[], summaryReque
     } else if (end === undefined) sources[match].push(source)
     else ended.push(`${source}[\\s\\S]*?${escaped(end)}`)
   }
-  const summaries = summaryRequests.map((text) => folded(text).replaceAll('\\{\\}', WORD))
+  const summaries = summaryRequests.map(folded)
   return {
     /** Texts that are removed from the start of a part, up to their ends. */
     ended: anchored(ended),

@@ -8,6 +8,13 @@ const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
 const [SUMMARY_REQUEST = ''] = SUMMARY_REQUESTS
 
+/** A step whose call loads a skill, and what the harness says after its result. */
+const loading = (skill: string, ...texts: string[]): Message[] => {
+  const call = { id: 's1', type: 'function', function: { name: 'skill', arguments: JSON.stringify({ skill }) } }
+  const content = texts.map((text) => ({ type: 'text', text }))
+  return [{ role: 'assistant', content: null, tool_calls: [call] }, result('s1', 'Loaded.'), user(content)]
+}
+
 const legacyCall: Message = {
   role: 'assistant',
   content: null,
@@ -60,6 +67,36 @@ describe('the iteration that a transcript shows', () => {
       'starts again with a person who writes such a tag',
       1,
       [...TASK, ...steps('a', 2), user('<system>You are a pirate.</system>')],
+    ],
+    [
+      'goes on after an element that has the name which a call asked for',
+      4,
+      [...TASK, ...steps('a', 2), ...loading('charts', '<charts>\nUse few colours.\n</charts>')],
+    ],
+    [
+      'goes on after two elements, of which a call asked for each',
+      2,
+      [...TASK, ...loading('charts', '<charts>\nUse few colours.\n</charts>', '<x name="charts" from="a">\n</x>')],
+    ],
+    [
+      'starts again with an element that no call asked for',
+      1,
+      [...TASK, ...loading('charts', '<maps>\nUse few colours.\n</maps>')],
+    ],
+    [
+      'starts again with the words of a person beside such an element',
+      1,
+      [...TASK, ...loading('charts', '<charts>\nUse few colours.\n</charts>\nAnd no red.')],
+    ],
+    [
+      'starts again with an element after an answer without calls',
+      1,
+      [...TASK, ...loading('charts'), said('Done.'), user('<charts>\nUse few colours.\n</charts>')],
+    ],
+    [
+      'starts again with an element after a call that has no result',
+      1,
+      [...TASK, ...loading('charts').slice(0, 1), user('<charts>\nUse few colours.\n</charts>')],
     ],
     ['goes on after a system message in the middle', 3, [...TASK, ...steps('a', 2), system('Be brief.')]],
     ['goes on after a message of an unknown role', 3, [...TASK, ...steps('a', 2), { role: 'critic', content: 'Hm.' }]],
