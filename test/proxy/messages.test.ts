@@ -47,6 +47,36 @@ describe.each([{ stream: false }, { stream: true }])('a Messages run (stream: $s
     expect(sessions.size).toBe(1)
   })
 
+  it.each([
+    [
+      'a skill that was loaded before',
+      'Skill /charts:bars is already loaded above; instructions unchanged. Arguments: b',
+    ],
+    ['a skill with other arguments', '(Re-invocation of /charts — the skill instructions were previously loaded.)'],
+    ['a search for tools', 'Tool loaded.'],
+    [
+      'a picture that was made smaller',
+      '[Image: original 3000x2000, displayed at 2000x1333, to map to original image.]',
+    ],
+  ])('goes on after what Claude Code says behind the result of %s', async (_, text) => {
+    const { url } = await startBoth((_received, number) => ({ calls: [{ name: 'search', arguments: { number } }] }))
+    const messages: Message[] = [...ASKED]
+    const seen: (string | null)[] = []
+    for (let at = 0; at < 6; at++) {
+      const step = await callMessages(url, messages, { stream, headers: { 'x-governor-session': 's' } })
+      seen.push(step.headers.get('x-governor-iteration'))
+      const results = step.message.content.flatMap((block) =>
+        block.type === 'tool_use' ? [{ type: 'tool_result', tool_use_id: block['id'], content: `found ${at}` }] : [],
+      )
+      const said = at % 2 === 0 ? [{ type: 'text', text }] : []
+      messages.push(
+        { role: 'assistant', content: step.message.content },
+        { role: 'user', content: [...results, ...said] },
+      )
+    }
+    expect(seen).toEqual([1, 2, 3, 4, 5, 6].map((number) => `${number}/300`))
+  })
+
   it('ends with an answer of the model, which may not call what only a message defines', async () => {
     const definition = { name: 'search', input_schema: { type: 'object' } }
     const added = { type: 'tool_addition', tool: { type: 'tool_definition', definition } }
