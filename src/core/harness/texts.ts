@@ -71,6 +71,7 @@ const ROWS: readonly Row[] = [
   ['opencode', 'exact', 'The following tool was executed by the user'],
   // Chat Completions has no place for a picture in a tool result, so harnesses put it into a user message.
   ['opencode', 'exact', 'Attached media from tool result:'],
+  ['opencode', 'prefix', 'ERROR: Cannot read ', 'input). Inform the user.'],
   ['pi', 'exact', 'Attached image(s) from tool result:'],
   ['opencode', 'prefix', "The previous request exceeded the provider's size limit due to large media attachments."],
   ['opencode', 'prefix', 'Provide a detailed prompt for continuing our conversation above.'],

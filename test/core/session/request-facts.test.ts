@@ -42,6 +42,21 @@ describe('the iteration that a transcript shows', () => {
       ],
     ],
     [
+      'goes on after what stands for a picture that the model cannot see',
+      3,
+      [
+        ...TASK,
+        ...steps('a', 2),
+        user([
+          { type: 'text', text: 'Attached media from tool result:' },
+          {
+            type: 'text',
+            text: 'ERROR: Cannot read "a b.png" (this model does not support image input). Inform the user.',
+          },
+        ]),
+      ],
+    ],
+    [
       'goes on after results in text of calls in text',
       3,
       [
