@@ -188,6 +188,39 @@ it('a compaction that the harness asks for in unknown words keeps the count of t
   expect(await iterations(requests)).toEqual([...upTo(6), '1/300', '8/300', '9/300'])
 })
 
+it.each([
+  ['unknown words', user('Now sum all of it up.'), ['1/300', '8/300', '9/300']],
+  [
+    'known words',
+    user('You are about to run out of context. Create a handoff summary for the model that will resume this task.'),
+    ['7/300', '8/300', '9/300'],
+  ],
+])('a summary that a harness asks for in %s, and puts behind the prompt, keeps the count', async (_, ask, expected) => {
+  const work = runaway()
+  const { url } = await startBoth((request, number) =>
+    request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number),
+  )
+  const summary = user('The conversation so far has been compacted to free up context. So far: …')
+  const rest = [SYSTEM, TASK, summary, user('<system-reminder>Go on.</system-reminder>')]
+  const requests = [
+    ...Array.from({ length: 6 }, (_one, at) => [SYSTEM, TASK, ...steps(at)]),
+    [SYSTEM, TASK, ...steps(5), ask],
+    rest,
+    [
+      ...rest,
+      ...steps(
+        1,
+        () => 'the next one',
+        () => 'd',
+      ),
+    ],
+  ]
+  const seen: (string | null)[] = []
+  for (const messages of requests)
+    seen.push((await callModel(url, messages, NAMED)).headers.get('x-governor-iteration'))
+  expect(seen).toEqual([...upTo(6), ...expected])
+})
+
 describe('conversations without a session id', () => {
   const sessionsOf = async (conversations: readonly (readonly ChatMessage[])[]) => {
     const { url } = await startBoth(runaway())

@@ -39,6 +39,8 @@ export interface RequestFacts
   readonly isByAgent?: boolean | undefined
   /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
+  /** The last message is the harness's request, in known words, for a summary of a history whose run goes on. */
+  readonly asksForCompaction?: boolean | undefined
   /** The id of the response, or of the conversation, that the request continues without sending it. */
   readonly previous: string | undefined
   /** `previous` is a response, so several requests may continue from it; a conversation has only one end. */
@@ -114,6 +116,10 @@ export function factsOf(
     promptLength,
     asksForSummary:
       last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
+    asksForCompaction:
+      callCounts.at(-1) !== 0 &&
+      conversation.role(last) === 'user' &&
+      countSummaries(conversation.texts(last).slice(-1), registry) > 0,
     previous: undefined,
     mayFork: false,
     previousStep: undefined,

@@ -478,7 +478,9 @@ function compactedThread(threads: readonly Thread[], facts: RequestFacts, now: n
     if (!shown.every((hash) => known.includes(hash))) continue
     // A prompt may hold messages of the harness too.
     const promptLength = thread.promptLength ?? (isPrompt ? length : 0)
-    const isOver = (run.isAnswered && !run.finalAnswer) || now - run.askedAt >= IDLE_MS
+    // What is said between results and the next answer may ask for the summary.
+    const isAnswered = run.isAnswered && !run.finalAnswer && !thread.midSteps
+    const isOver = isAnswered || now - run.askedAt >= IDLE_MS
     const isSummary = !isStep && (shown.length === 0 || length > promptLength)
     const isShorter = messages < (thread.messages ?? 0) && facts.iteration <= (run.counts.iterations ?? 0)
     // A client that goes back shows the first answer; one that gives calls new ids shows none that is known.

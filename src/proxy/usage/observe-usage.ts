@@ -268,7 +268,9 @@ async function record(
 ): Promise<void> {
   const { services, request, runState, found, key, counted, begun, sent, state } = turn
   const { store, now, quietRuns } = services
-  const { id: response, item, calls = [], callsNothing, isCut } = metadata
+  const { id: response, item, calls = [], isCut } = metadata
+  // The run goes on with the summary.
+  const callsNothing = request.facts.asksForCompaction ? undefined : metadata.callsNothing
   const ids = idsIn(found, metadata)
   // What says that a response is over may stand in it before it is.
   const isRecorded = key !== undefined && state.callsToCome === calls.length
