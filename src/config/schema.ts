@@ -329,8 +329,10 @@ const sessions = section({
     'Request headers that distinguish the conversations of one session (sub-agents).',
   ),
   body_fields: key(z.array(filled), ['metadata.session_id', 'metadata.user_id', 'conversation']).describe(
-    'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one. ' +
-      'Without any id, Governor identifies a session by its system text, its first human message and its first answer.',
+    'Body fields that carry a session id, in order, after the headers. user_id counts only if it contains one, and ' +
+      'so does prompt_cache_key, which is read last (session_ and a UUID, as in Kimi Code), unless it is listed. ' +
+      'Without any id, Governor identifies a session by its system text, its first human message and its first ' +
+      'answer.',
   ),
   max: whole(1, 10_000_000, 10_000).describe(
     'Sessions that Governor remembers. If there are more, it forgets the least recently used one of the credential ' +

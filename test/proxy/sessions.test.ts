@@ -64,6 +64,9 @@ describe('sessions', () => {
     expect(session(await callModel(url, START, { body: { conversation: 'conv_1' } }))).toBe('conv_1')
     const claude = { metadata: { user_id: JSON.stringify({ device_id: 'd', session_id: 'cc' }) } }
     expect(session(await callModel(url, START, { body: claude }))).toBe('cc')
+    const kimi = 'session_8f7cc978-22fe-4537-a46d-5e6ee25f3e23'
+    expect(session(await callModel(url, START, { body: { metadata: { user_id: kimi } } }))).toBe(kimi)
+    expect(session(await callModel(url, START, { body: { prompt_cache_key: kimi } }))).toBe(kimi)
     expect(
       session(
         await callModel(url, START, {

@@ -228,7 +228,8 @@ function sessionIdIn(index: IndexedList, path: readonly string[]): string | unde
   const id = typeof value === 'string' ? value : propertyOf(value, 'id')
   if (typeof id !== 'string' || id.trim() === '') return undefined
   if (path.at(-1) !== 'user_id') return id.trim()
-  // A user has many sessions. Only Claude Code names one there: in a JSON text, or older versions after `_session_`.
+  // A user has many sessions. Kimi Code names one there, and Claude Code: in a JSON text, or after `_session_` once.
+  if (/^session_[0-9a-f-]{36}$/.test(id)) return id
   const session = textOf(parseObject(id, index.work)?.['session_id'])
   return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
 }

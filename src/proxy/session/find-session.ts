@@ -327,6 +327,9 @@ export function idInHeaders(headers: RawHeaders, names: readonly string[]): stri
   return undefined
 }
 
+/** A key for a prompt cache that is the id of a session. */
+const SESSION_KEY = /^session_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
 /** Returns the session id that a client sent, in a form that a header can contain; `undefined` for none. */
 export function explicitSessionId(
   headers: RawHeaders,
@@ -339,7 +342,9 @@ export function explicitSessionId(
     const value = request.sessionIdAt(path)
     if (value !== undefined) return presentable(value)
   }
-  return undefined
+  // What only groups requests for a cache is no session. Kimi Code sends the id of its session there, and says so.
+  const cacheKey = request.sessionIdAt(['prompt_cache_key'])
+  return cacheKey !== undefined && SESSION_KEY.test(cacheKey) ? cacheKey : undefined
 }
 
 /** Returns the name of the client's program, without its version; `undefined` if there is none. */
