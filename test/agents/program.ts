@@ -32,6 +32,7 @@ export const PROGRAMS = {
   copilot: { name: '@github/copilot', version: '1.0.102', bin: 'copilot' },
   gemini: { name: '@google/gemini-cli', version: '0.61.0', bin: 'gemini' },
   kimi: { name: '@moonshot-ai/kimi-code', version: '2.1.0', bin: 'kimi' },
+  letta: { name: '@letta-ai/letta-code', version: '0.25.9', bin: 'letta' },
   nanocoder: { name: '@nanocollective/nanocoder', version: '1.30.0', bin: 'nanocoder' },
   omp: { name: '@oh-my-pi/pi-coding-agent', version: '18.2.3', bin: 'omp' },
   opencode: { name: 'opencode-ai', version: '1.18.33', bin: 'opencode' },
