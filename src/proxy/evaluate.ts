@@ -104,7 +104,7 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const { conversation, stored } = asked
   if (!allowsModel(exchange, conversation.model)) return undefined
   const { isStep, isCompacted, isByAgent } = hintsIn(headers)
-  const isAside = !(isStep ?? isAgentic(conversation))
+  const isAside = !(isStep ?? isAgentic(conversation, registry))
   if (isAside) {
     const itself = namedSession(headers, tenant, asked, services.identity)
     const named = itself && (await inTree(exchange, conversation, itself))

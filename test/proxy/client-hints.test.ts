@@ -61,6 +61,22 @@ describe('a request whose class Claude Code states in a header', () => {
   })
 })
 
+describe('a request of Claude Code for what its user might type next', () => {
+  it('is relayed with its tools and counts nothing, also after the end of a run', async () => {
+    const { url, provider, events } = await startBoth(runawayMessages(), { budget: { max_iterations: 3 } })
+    const { messages } = await runMessagesAgent(url, [{ role: 'user', content: 'Go.' }], { headers: SESSION })
+    expect(provider.requests).toHaveLength(4)
+    const suggest = '[SUGGESTION MODE: Suggest what the user might naturally type next into Claude Code.]'
+    const { headers } = await callMessages(url, [...messages, { role: 'user', content: suggest }], { headers: SESSION })
+    expect(headers.get('x-governor-iteration')).toBeNull()
+    expect(provider.requests).toHaveLength(5)
+    expect(provider.requests.at(-1)?.json.tools).toHaveLength(1)
+    const next = await callMessages(url, [...messages, { role: 'user', content: 'Go on.' }], { headers: SESSION })
+    expect(next.headers.get('x-governor-iteration')).toBe('1/3')
+    expect(events.filter(({ kind }) => kind === 'stopped')).toHaveLength(1)
+  })
+})
+
 describe('a request of Grok Build', () => {
   const asked = (id: string) => ({ headers: { 'x-grok-session-id': '01a2', 'x-grok-req-id': id } })
 

@@ -9,10 +9,11 @@
  * `tag`: everything from `<text>` to `</text>` at the start of the rest of a text part; with `name>words`, only if the
  * element begins with these words. Without a closing tag it is a human's.
  * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
- * `human`: a part that begins so is a human's, whatever else it looks like.
+ * `human`: a part that begins so is a human's, whatever else it looks like. `aside`: a part that begins so, at the end of
+ * a request, asks for something beside the run.
  */
 export interface HarnessText {
-  readonly match: 'tag' | 'prefix' | 'exact' | 'human'
+  readonly match: 'tag' | 'prefix' | 'exact' | 'human' | 'aside'
   readonly text: string
   /** Where a prefix's text ends, letter by letter: words after it are a human's; all are, if it is missing. */
   readonly end?: string | undefined
@@ -37,7 +38,12 @@ const OF_SUMMARY = /summar|compact|continued from/i
 
 /** Prepares harness texts, once per configuration: one expression per kind. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
-  const sources: Record<'prefix' | 'exact' | 'human', string[]> = { prefix: [], exact: [], human: [] }
+  const sources: Record<Exclude<HarnessText['match'], 'tag'>, string[]> = {
+    prefix: [],
+    exact: [],
+    human: [],
+    aside: [],
+  }
   const ended: string[] = []
   const ofSummary: string[] = []
   for (const { match, text, end } of harnessTexts) {
@@ -53,10 +59,11 @@ export function buildRegistry(harnessTexts: readonly HarnessText[], summaryReque
   return {
     /** Texts that are removed from the start of a part, up to their ends. */
     ended: anchored(ended),
-    prefixes: anchored(sources.prefix),
+    prefixes: anchored([...sources.prefix, ...sources.aside]),
     /** Whole texts: exact ones, and requests for a summary. */
     whole: anchored([...sources.exact, ...summaries], '$'),
     human: anchored(sources.human),
+    asides: anchored(sources.aside),
     /** How a summary of a history begins. */
     ofSummary: anchored(ofSummary),
     summaryRequests: anchored(summaries, '$'),

@@ -43,6 +43,7 @@ const ROWS: readonly Row[] = [
   ['claude-code', 'prefix', 'Skill /{} is already loaded above; instructions unchanged.'],
   ['claude-code', 'prefix', 'Skill /{} was loaded earlier (see the invoked-skills reminder above)'],
   ['claude-code', 'prefix', 'Base directory for this skill: '],
+  ['claude-code', 'aside', '[SUGGESTION MODE: Suggest what the user might naturally type next'],
   ['claude-code', 'prefix', 'Stop hook feedback:'],
   ['claude-code', 'prefix', 'SubagentStop hook feedback:'],
   ['claude-code', 'prefix', 'TeammateIdle hook feedback:'],

@@ -200,9 +200,16 @@ export function callsLast({ callCounts }: RequestFacts): boolean {
   return (callCounts.at(-1) ?? 0) > 0
 }
 
+/** Returns whether a request ends in known words of a harness that ask for something beside the run. */
+function asksAside(conversation: Conversation, { asides }: HarnessRegistry): boolean {
+  const last = lastMessage(conversation)
+  if (last < 0 || conversation.role(last) !== 'user' || conversation.prepare?.(last)) return false
+  return asides.test(conversation.texts(last).at(-1)?.trimStart() ?? '')
+}
+
 /** Returns whether a request takes part in a tool loop: it offers tools or contains results. */
-export function isAgentic(conversation: Conversation): boolean {
-  if (conversation.isCompaction || conversation.isWarmUp) return false
+export function isAgentic(conversation: Conversation, registry: HarnessRegistry): boolean {
+  if (conversation.isCompaction || conversation.isWarmUp || asksAside(conversation, registry)) return false
   if (conversation.offersTools) return true
   for (let at = 0; at < conversation.length; at++) if (conversation.resultCount(at) > 0) return true
   return false

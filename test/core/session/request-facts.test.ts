@@ -2,7 +2,18 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { SUMMARY_REQUESTS } from '../../../src/core/harness/texts.ts'
 import { beginningsOf, isAgentic } from '../../../src/core/session/request-facts.ts'
-import { called, conversationOf, type Message, requestFacts, result, said, steps, system, user } from '../transcript.ts'
+import {
+  called,
+  conversationOf,
+  type Message,
+  registry,
+  requestFacts,
+  result,
+  said,
+  steps,
+  system,
+  user,
+} from '../transcript.ts'
 
 const REMINDER = '<system-reminder>Mind the style guide.</system-reminder>'
 const TASK = [system('You are an agent.'), user('Fix the bug.')]
@@ -192,7 +203,7 @@ describe('membership in a tool loop', () => {
     ['only asks for a title', false, TASK, { tools: undefined }],
     ['has an empty list of tools', false, TASK, { tools: [] }],
   ])('of a request that %s is %s', (_, is, messages, extra) => {
-    expect(isAgentic(conversationOf(messages, extra))).toBe(is)
+    expect(isAgentic(conversationOf(messages, extra), registry)).toBe(is)
   })
 })
 
