@@ -221,6 +221,34 @@ it.each([
   expect(seen).toEqual([...upTo(6), ...expected])
 })
 
+it('a summary that qwen-code puts in place of the history, with an answer of its own, keeps the count', async () => {
+  const ask = user('You are the component that summarizes a conversation when its context window is about to overflow.')
+  const work = runaway()
+  const { url } = await startBoth((request, number) =>
+    request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number),
+  )
+  const summary = '<state_snapshot>So far: …</state_snapshot>\n\nResume the prior task using the summary above.'
+  const file = 'Recently accessed file (full current content embedded):\n\n## a.txt\n\nalpha'
+  const rest = [SYSTEM, user(summary), user(file), { role: 'assistant', content: 'Got it.' }]
+  const requests = [
+    ...Array.from({ length: 4 }, (_one, at) => [SYSTEM, TASK, ...steps(at)]),
+    [SYSTEM, TASK, ...steps(3), ask],
+    rest,
+    [
+      ...rest,
+      ...steps(
+        1,
+        () => 'the next one',
+        () => 'd',
+      ),
+    ],
+  ]
+  const seen: (string | null)[] = []
+  for (const messages of requests)
+    seen.push((await callModel(url, messages, NAMED)).headers.get('x-governor-iteration'))
+  expect(seen).toEqual(upTo(7))
+})
+
 describe('conversations without a session id', () => {
   const sessionsOf = async (conversations: readonly (readonly ChatMessage[])[]) => {
     const { url } = await startBoth(runaway())
