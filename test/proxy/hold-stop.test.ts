@@ -76,6 +76,24 @@ describe.each([false, true])('a request at a limit, where an operator is asked (
 })
 
 describe('a request that waits for an operator', () => {
+  it('has all its time, also where the question was longer on its way than that', async () => {
+    let time = 1_000_000
+    let step = 0
+    const now = () => {
+      time += step
+      return time
+    }
+    const both = await startBoth(runaway(), { budget, stop: SHORT }, { now })
+    const messages = await atLimit(both.url)
+    step = 60
+    const { governor } = await callModel(both.url, messages, named)
+    expect(governor).toMatchObject({ terminal_reason: 'max_iterations' })
+    expect(both.events.filter((event) => isAsking(event) || hasEnded(event))).toMatchObject([
+      { kind: 'operator_asked' },
+      { kind: 'hold_ended', outcome: 'no_answer' },
+    ])
+  })
+
   it('gets no byte before the decision, not even the head of a response', async () => {
     const both = await started(LONG)
     const body = JSON.stringify({ model: 'gpt-test', messages: both.messages, tools: TOOLS, stream: true })

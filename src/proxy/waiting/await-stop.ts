@@ -65,8 +65,8 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
   const limit = { name: meter, used, max }
   const askNow = () => updateSession(turn, undefined, askOperator, limit, until)
   const asked = await askNow()
-  // The question may come from a replica with another clock.
-  const left = Math.min((asked?.until ?? 0) - now(), askTimeout)
+  // A new question has all its time, however long it took to store it. Another replica's clock may be another one.
+  const left = asked?.isNew ? askTimeout : Math.min((asked?.until ?? 0) - now(), askTimeout)
   if (!asked || left <= 0) return undefined
   if (asked.isNew) {
     const wait = { seconds: Math.round(left / 1_000), until: now() + left }
