@@ -300,6 +300,7 @@ describe('paths of Google’s API', () => {
     ['/v1alpha/models/m:streamGenerateContent', true],
     ['/v1/projects/p/locations/l/publishers/google/models/m:generateContent', true],
     ['/v1beta1/projects/p/locations/l/publishers/google/models/m:streamGenerateContent', true],
+    ['/v1/projects/p/locations/l/endpoints/123:streamGenerateContent', true],
     ['/v1beta/interactions', true],
     ['/upload/v1beta/files', true],
     ['/v1beta/openai/chat/completions', false],
@@ -316,6 +317,8 @@ describe('paths of Google’s API', () => {
   it.each([
     ['its colon is encoded', WHOLE.replace(':', '%3A')],
     ['letters and slashes are encoded', EVENTS.replace('/models/', '%2fmod%65ls%2F').replace(':', '%3a')],
+    ['a tuned model stands', WHOLE.replace('/models/', '/tunedModels/')],
+    ['an endpoint stands', EVENTS.replace('/models/', '/projects/p/locations/l/endpoints/')],
   ])('a run is ended where %s in the path, which arrives as it came', async (_, path) => {
     const { url, provider, events } = await startBoth(runawayGemini(), budget(3))
     const { last } = await runGemini(url, path)

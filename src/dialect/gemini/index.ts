@@ -191,6 +191,9 @@ function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefin
   return edits
 }
 
+/** What stands before a model: a tuned one has a place of its own, and on Vertex AI an endpoint. */
+const HOLDERS: ReadonlySet<string | undefined> = new Set(['models', 'tunedModels', 'endpoints'])
+
 const MODEL = /\/([^/]*):(generateContent|streamGenerateContent)$/
 
 const modelOf = ({ path }: RequestInput): string => MODEL.exec(decodedPath(path))?.[1] ?? ''
@@ -298,7 +301,7 @@ export const gemini: Dialect = {
   ...geminiReplies,
   name: 'gemini',
   api: google,
-  claims: (segments) => (segments.at(-2) === 'models' && MODEL.test(`/${segments.at(-1)}`) ? 2 : 0),
+  claims: (segments) => (HOLDERS.has(segments.at(-2)) && MODEL.test(`/${segments.at(-1)}`) ? 2 : 0),
   read,
   modelOf: (input) => modelOf(input) || undefined,
 }
