@@ -14,6 +14,9 @@ import {
   valueAfter,
 } from '../../json/scan.ts'
 
+/** So many lines of a piece may be no JSON until no more of it are read: each of them costs as much as a long event. */
+const MAX_BROKEN = 32
+
 /** Reads an object's own members from a key on, or what has come of them. `isLast`: its end is that of the line. */
 function ownMembers(line: Buffer, findKey: () => number) {
   const own = { type: '', hasError: false, isLast: false }
@@ -46,20 +49,25 @@ export function eventOf(types: string, mayFail = false): (piece: string) => Span
   const quoted = new RegExp(`"(?:${types})"`)
   const typed = new RegExp(String.raw`"type"\s{0,4}:\s{0,4}"(?:${types})"`, 'g')
   const type = new RegExp(`^(?:${types})$`)
-  const isOne = (line: string, isOver: boolean): boolean => {
-    if (!quoted.test(line)) return isOver && named.test(line)
-    const bytes = Buffer.from(line, 'latin1')
-    const isBegun = !line.startsWith(DATA)
-    const first = () =>
-      isBegun ? ([...line.matchAll(typed)].at(-1)?.index ?? -1) : firstKey(bytes, skipSpace(bytes, DATA.length))
-    const own = ownMembers(bytes, first)
-    return (type.test(own.type) || (mayFail && own.hasError)) && (!isBegun || (own.isLast && isOver))
-  }
   return (piece) => {
     let last: Span | undefined
+    let broken = 0
+    const isOne = (line: string, start: number, isOver: boolean): boolean => {
+      if (!quoted.test(line)) return isOver && named.test(line)
+      const isBegun = !line.startsWith(DATA)
+      // Only the first line can have begun before the piece; what else is no data belongs to no event.
+      if (isBegun && start > 0) return false
+      const bytes = Buffer.from(line, 'latin1')
+      const first = () =>
+        isBegun ? ([...line.matchAll(typed)].at(-1)?.index ?? -1) : firstKey(bytes, skipSpace(bytes, DATA.length))
+      const own = ownMembers(bytes, first)
+      if (!own.isLast) broken++
+      return (type.test(own.type) || (mayFail && own.hasError)) && (!isBegun || (own.isLast && isOver))
+    }
     for (const { 0: line, index: start } of piece.matchAll(/.+/g)) {
       const end = start + line.length
-      if (isOne(line, end < piece.length)) last = { start, end }
+      if (isOne(line, start, end < piece.length)) last = { start, end }
+      if (broken > MAX_BROKEN) break
     }
     return last
   }

@@ -43,6 +43,17 @@ describe('an error in a stream', () => {
     expect(searchStream(DIALECTS[dialect])?.push(Buffer.from(spaced))).toBe(end)
   })
 
+  it('is looked for in no more lines of a piece in which many are no JSON', () => {
+    const body = (broken: number) => `${'data:{"error"\n'.repeat(broken)}data: {"error":{}}\n\ndata: [DONE]\n\n`
+    const endAfter = (broken: number) => searchStream(chat)?.push(Buffer.from(body(broken)))
+    expect([endAfter(5), endAfter(1_000)]).toEqual(['failed', 'whole'])
+  })
+
+  it('is none in a line between those of events', () => {
+    const body = 'data: {"id":"a"}\n\n"type":"error"}\n\ndata: [DONE]\n\n'
+    expect(searchStream(chat)?.push(Buffer.from(body))).toBe('whole')
+  })
+
   it('is one of its event alone, however that orders its members and its stream is cut', () => {
     const members = { id: 'a', created: 1, model: 'm{"', choices: [filtered], usage: { prompt_tokens: 1 }, note: [[]] }
     const order = fc.shuffledSubarray([...Object.keys(members), 'error'])
