@@ -139,7 +139,8 @@ describeWith('redis-server', 'a Governor of two workers', () => {
     expect(await governor.line('stopped')).toMatchObject({ complete: true, guarded: 4 })
   })
 
-  it('finishes a stream of its first worker, too, if it is to end while the others start', async () => {
+  const WHOM = ['it alone', 'it and all workers, as a terminal and systemd do']
+  it.each(WHOM)('finishes a stream if, while other workers start, a signal ends %s', async (whom) => {
     const redis = await startRedis()
     let release = () => {}
     const provider = await startProvider(async () => {
@@ -154,7 +155,9 @@ describeWith('redis-server', 'a Governor of two workers', () => {
     await vi.waitFor(async () => expect((await fetch(`${url}/health`)).status).toBe(200), { timeout: 20_000 })
     const stream = ask(url, 'one', 1, { stream: true })
     await vi.waitFor(() => expect(provider.requests).toHaveLength(1), { timeout: 20_000 })
+    const workers = whom === 'it alone' ? [] : childrenOf(program)
     program.child.kill('SIGTERM')
+    for (const worker of workers) process.kill(worker, 'SIGTERM')
     await program.line('draining')
     release()
     expect(await (await stream).text()).toMatch(/data: \[DONE\]\n\n$/)

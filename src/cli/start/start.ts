@@ -195,7 +195,9 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   // A terminal that is closed hangs up, too: nobody would see who keeps the port.
   terminal.onSignal('SIGHUP', () => (isOnTerminal && !terminal.isInteractive ? end() : reloadNow()))
   if (server.workers > 1) drainOnSignals()
-  const governor = await (server.workers > 1 ? startWorkers(config, log, onEvent) : listenHere(config, onEvent))
+  const governor = await (server.workers > 1
+    ? startWorkers(config, log, onEvent, () => stoppingSince !== undefined)
+    : listenHere(config, onEvent))
   page = governor.page
   reloadNow = governor.reload
   // Signals may come as soon as the log says that Governor listens, so the handlers are registered before that.

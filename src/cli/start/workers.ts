@@ -199,8 +199,16 @@ async function endAll({ members, journal }: Pool, kind: 'drain' | 'kill', most: 
   return all.every((code) => code === 0)
 }
 
-/** Starts the workers of a configuration. Throws `CommandError` if the first does not listen; it has said why. */
-export async function startWorkers(config: Config, log: Logger, onEvent: Emit): Promise<Running> {
+/**
+ * Starts the workers of a configuration. `isEnding`: this process is asked to end. Throws `CommandError` if the first
+ * does not listen; it has said why.
+ */
+export async function startWorkers(
+  config: Config,
+  log: Logger,
+  onEvent: Emit,
+  isEnding: () => boolean,
+): Promise<Running> {
   const { workers, drain_timeout: drainTimeout } = config.server
   const pool = newPool(config, await portOf(config), log, onEvent)
   const end = (kind: 'drain' | 'kill') => {
@@ -211,7 +219,12 @@ export async function startWorkers(config: Config, log: Logger, onEvent: Emit): 
   try {
     // One first: what keeps it from listening is said once.
     const { address, page } = await startMember(pool)
-    await Promise.all(Array.from({ length: workers - 1 }, () => startMember(pool)))
+    const others = Array.from({ length: workers - 1 }, () => startMember(pool))
+    // A terminal or systemd ends all processes at once: those that start are gone, and the first worker drains.
+    const unlessEnding = (code: unknown) => {
+      if (!isEnding()) throw code
+    }
+    await Promise.all(others.map((one) => one.catch(unlessEnding)))
     pool.hasStarted = true
     return {
       address,
@@ -223,7 +236,7 @@ export async function startWorkers(config: Config, log: Logger, onEvent: Emit): 
     }
   } catch {
     await end('kill')
-    throw new CommandError('a worker could not start')
+    throw new CommandError(isEnding() ? 'it was to end before it listened' : 'a worker could not start')
   }
 }
 
