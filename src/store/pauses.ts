@@ -3,7 +3,7 @@
  * in a small file, so that they survive a restart; all Governors that have this file share it.
  */
 import { setTimeout as pause } from 'node:timers/promises'
-import { type Pause, pausesIn } from '../core/operator/pause.ts'
+import { type Pause, pausesIn, withPause } from '../core/operator/pause.ts'
 import { errorOf } from '../core/thrown.ts'
 import { readShared, replaceShared, whileLocked } from './shared-file.ts'
 import { SHARED, type Store, sessionKey, type ValueKind } from './store.ts'
@@ -85,56 +85,84 @@ const textOf = (pauses: readonly Pause[]) => JSON.stringify(pausesIn({ pauses })
 
 const unchanged: PausesChange = (pauses) => pauses
 
-/** Opens the pauses; nothing is read before `open`. */
-export function createPauses({ store, kept, changed, failed }: PausesOptions) {
-  const keeper = kept === 'store' ? inStore(store, () => current) : kept && inFile(kept.file, failed)
-  const listeners = new Set<() => void>()
-  let timer: NodeJS.Timeout | undefined
+/** The pauses as this process knows them, and what of them its keeper does not know yet. `here` gets each change. */
+function createCopy(keeper: Keeper | undefined, failed: (problem: string) => void, here: () => void) {
   /** Said once until it works again. */
   let hasFailed = false
-  /** What could not be written is in this process alone. */
-  let isAlone = false
-  let current: readonly Pause[] = []
   /** Changes so far, and those of them that are not written yet. */
   let changes = 0
   let underWay = 0
-  const take = (pauses: readonly Pause[]): void => {
-    if (textOf(pauses) === textOf(current)) return
-    current = pauses
-    changed(pauses)
+  const copy = {
+    current: [] as readonly Pause[],
+    /** What could not be written is in this process alone. */
+    isAlone: false,
+    /** The pauses that are: they are written with the next change. */
+    alone: [] as readonly Pause[],
+    take(pauses: readonly Pause[]): void {
+      if (textOf(pauses) === textOf(copy.current)) return
+      copy.current = pauses
+      here()
+    },
+    /** Takes what the keeper answers. `written`: the pauses that it knows then; unset: it was only asked. */
+    async takeFrom(answer: Promise<readonly Pause[] | undefined> | undefined, written?: readonly Pause[]) {
+      const asked = changes
+      try {
+        const pauses = await answer
+        if (copy.isAlone && !written) return
+        hasFailed = false
+        copy.alone = copy.alone.filter((one) => !written?.includes(one))
+        copy.isAlone = copy.alone.length > 0
+        // An answer that was asked for before a change here, or while one is written, may not know it.
+        const isNewest = asked === changes && underWay <= Number(written !== undefined)
+        if (pauses && isNewest) copy.take(copy.alone.reduce(withPause, pauses))
+      } catch (error) {
+        if (!hasFailed) failed(errorOf(error).message)
+        hasFailed = true
+        if (!written) return
+        copy.isAlone = true
+        copy.alone = copy.current.filter((one) => copy.alone.includes(one) || written.includes(one))
+      }
+    },
+    /** Writes a change that has set some pauses here. Never rejects. */
+    async write(by: PausesChange, set: readonly Pause[]) {
+      const { alone } = copy
+      underWay++
+      const answer = keeper?.change((pauses) => by(alone.reduce(withPause, pauses)))
+      await copy.takeFrom(answer, [...alone, ...set])
+      underWay--
+    },
+    /** Changes them here at once. */
+    change(by: PausesChange) {
+      changes++
+      const before = copy.current
+      copy.take(by(before))
+      const set = copy.current.filter((one) => !before.includes(one))
+      return copy.write(by, set)
+    },
+  }
+  return copy
+}
+
+/** Opens the pauses; nothing is read before `open`. */
+export function createPauses({ store, kept, changed, failed }: PausesOptions) {
+  const keeper = kept === 'store' ? inStore(store, () => copy.current) : kept && inFile(kept.file, failed)
+  const listeners = new Set<() => void>()
+  const copy = createCopy(keeper, failed, () => {
+    changed(copy.current)
     for (const listener of listeners) listener()
-  }
-  /** Takes what the keeper answers. Never rejects. */
-  const takeFrom = async (answer: Promise<readonly Pause[] | undefined> | undefined, isChange: boolean) => {
-    const asked = changes
-    try {
-      const pauses = await answer
-      if (isAlone && !isChange) return
-      hasFailed = false
-      isAlone = false
-      // An answer that was asked for before a change here, or while one is written, may not know it.
-      if (pauses && asked === changes && underWay <= Number(isChange)) take(pauses)
-    } catch (error) {
-      if (!hasFailed) failed(errorOf(error).message)
-      hasFailed = true
-      isAlone ||= isChange
-    }
-  }
-  const look = () => takeFrom(keeper?.read(), false)
+  })
+  let timer: NodeJS.Timeout | undefined
+  const look = () => copy.takeFrom(keeper?.read())
   return {
     /** Those that were set, also some whose time is over. */
     get current() {
-      return current
+      return copy.current
     },
     /** Changes them here at once. Resolves when every replica knows it; never rejects. */
     async change(by: PausesChange): Promise<void> {
-      changes++
-      underWay++
-      take(by(current))
-      await takeFrom(keeper?.change(by), true)
-      underWay--
+      await copy.change(by)
       // The others have looked twice by then.
-      if (kept === 'store' && !isAlone) await pause(2 * LOOK_MS)
+      if (kept === 'store' && !copy.isAlone) await pause(2 * LOOK_MS)
     },
     /** Calls back after each change; returns a function that ends it. */
     subscribe(listener: () => void): () => void {
@@ -148,7 +176,8 @@ export function createPauses({ store, kept, changed, failed }: PausesOptions) {
     },
     /** Call it when the store can be reached again: it may have lost everything. Never rejects. */
     async restore(): Promise<void> {
-      if (keeper && current.length > 0) await takeFrom(keeper.change(unchanged), false)
+      if (copy.alone.length > 0) await copy.write(unchanged, [])
+      else if (keeper && copy.current.length > 0) await copy.takeFrom(keeper.change(unchanged))
     },
     close: () => clearInterval(timer),
   }

@@ -1,5 +1,5 @@
 /** One switch: an operator pauses agents and resumes them. */
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -411,6 +411,21 @@ describe('a pause survives', () => {
     await set(url, 'pause', { upstream: 'openai' })
     expect((await callModel(url, START)).governor).toMatchObject(PAUSED)
     expect(logs.filter((line) => line.includes('pauses are kept in memory alone'))).toHaveLength(1)
+  })
+
+  it('a file that could not be written, and can be when another one is set or ended', async () => {
+    const stateFolder = join(folder(), 'file')
+    writeFileSync(stateFolder, '')
+    const { url } = await startBoth(runaway(), {}, { stateFolder })
+    for (const upstream of ['openai', 'gemini']) await set(url, 'pause', { upstream })
+    rmSync(stateFolder)
+    mkdirSync(stateFolder)
+    await set(url, 'pause', { upstream: 'anthropic' })
+    await set(url, 'resume', { upstream: 'gemini' })
+    expect((await callModel(url, START)).governor).toMatchObject(PAUSED)
+    const { url: other } = await startBoth(runaway(), {}, { stateFolder })
+    const paused = (await ask(other, '/governor/pause')).json
+    expect(paused).toMatchObject({ paused: [{ upstream: 'openai' }, { upstream: 'anthropic' }] })
   })
 })
 
