@@ -16,7 +16,9 @@ const PEM = {
 function pemProblem(file: string, kind: keyof typeof PEM): string | undefined {
   try {
     const text = readFileSync(file, 'latin1')
-    if (/BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text))
+    const isEncrypted = /BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(text)
+    // A certificate may stand beside a key that is not read.
+    if (isEncrypted && (kind === 'key' || !PEM[kind].test(text)))
       return 'is encrypted: expected a key without a passphrase'
     return PEM[kind].test(text) ? undefined : `expected the path of a PEM file: there is no ${kind} in it`
   } catch (error) {

@@ -518,6 +518,8 @@ describe('a configuration', () => {
     expect(said({ cert, key: cert })).toContain(`redis.tls.key: found "${cert}": ${pem}: there is no key in it`)
     expect(said({ cert })).toContain('redis.tls.key: found nothing: expected a file: certificate and key go together')
     expect(said({ key: encrypted })).toContain(`redis.tls.key: found "${encrypted}": is encrypted`)
+    const both = written('both.pem', '-----BEGIN ENCRYPTED PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n')
+    expect(load(JSON.stringify({ redis: { tls: { ca: both } } })).redis.tls.ca).toBe(both)
   })
 
   it('is rejected with the name of the key when a value from the environment or a flag is wrong', () => {
