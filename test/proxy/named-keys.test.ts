@@ -177,6 +177,16 @@ describe('a key that allows some models', () => {
     expect((await post(path.replaceAll('claude-opus', 'gpt-test'))).status).toBe(200)
   })
 
+  it.each([
+    '/v1/publishers/anthropic/models/gpt-test%5C..%5Cclaude-opus:rawPredict',
+    '/openai/v1beta/models/gpt-test%5C..%5Cclaude-opus:generateContent',
+  ])('gets 403 for a model behind a backslash, which servers may take for a slash: %s', async (path) => {
+    const { url, provider } = await started(() => ({ body: {} }))
+    const body = { messages: START, contents: [{ role: 'user', parts: [{ text: 'x' }] }], max_tokens: 9 }
+    expect((await ask(url, path, { method: 'POST', headers: keyed('key-of-anna'), body })).status).toBe(403)
+    expect(provider.requests).toHaveLength(0)
+  })
+
   const BODIES_THERE = [{ model: 'gpt-test' }, { model: 'opus' }, {}, 'no object'] as const
   it.each(['chat/completions', 'responses', 'embeddings', 'images/generations'])(
     'calls the deployment in the path of Azure, whatever model the body names (%s)',

@@ -49,7 +49,8 @@ function deploymentIn({ path }: Pick<Route, 'path'>): string | undefined {
 export function allowsModel(x: Exchange, named: string): boolean {
   if (!allowsSome(x)) return true
   const model = deploymentIn(x.route) ?? named
-  x.allowed = { model, isAllowed: matchesAny(x.accessKey?.models ?? [], model) }
+  // A server may take a backslash in a path for a slash, and follow the dots behind it: no name has one.
+  x.allowed = { model, isAllowed: !model.includes('\\') && matchesAny(x.accessKey?.models ?? [], model) }
   return x.allowed.isAllowed
 }
 
