@@ -236,7 +236,7 @@ export async function startWorkers(
     }
   } catch {
     await end('kill')
-    throw new CommandError(isEnding() ? 'it was to end before it listened' : 'a worker could not start')
+    throw new CommandError(isEnding() ? 'ended by a signal before it listened' : 'a worker could not start')
   }
 }
 
