@@ -156,10 +156,12 @@ function dataFields(data: string): string[] {
 
 /** Returns what ends the first line of an event: clients may know no other line end than that of their provider. */
 export function lineEndOf({ raw, lineEnd = '\n' }: Frame): string {
-  const at = raw.findIndex((byte) => byte === LF || byte === CR)
-  if (at === -1) return lineEnd
-  if (raw[at] === LF) return '\n'
-  return raw[at + 1] === LF ? '\r\n' : '\r'
+  // A search by bytes takes a hundredth of the time of one by a function, and a line may have megabytes.
+  const at = raw.indexOf(LF)
+  const first = at === -1 ? raw : raw.subarray(0, at)
+  const before = first.indexOf(CR)
+  if (before !== -1) return before + 1 === at ? '\r\n' : '\r'
+  return at === -1 ? lineEnd : '\n'
 }
 
 /** Returns the event with other data, and the same other fields and line ends. */
