@@ -91,6 +91,8 @@ describe('the general reader of overflow errors', () => {
     ['Total of 9001 tokens is over the maximum of 8192', { recovery: 'unknown_overflow', limit: 8_192 }],
     ['The conversation is too long.', { recovery: 'compress_only' }],
     ['Prompt is too long. Please keep it under your plan.', { recovery: 'compress_only' }],
+    ['Your request has too many characters in messages', { recovery: 'compress_only' }],
+    ['The input contains too many characters across messages; shorten the prompt.', { recovery: 'compress_only' }],
   ])('understands: %s', (text, overflow) => {
     expect(read(text)).toEqual(overflow)
   })

@@ -41,6 +41,9 @@ const THINGS = wordSet(`
 
 const MESSAGES = wordSet('messages turns')
 
+/** What follows these says where too much of something else is. */
+const PLACES = wordSet('in of for from across within among per')
+
 const NUMBER_OF_THINGS =
   /\bnumber of (?:\w{1,30} )?(?:texts|inputs|items|messages|turns|images|tools|documents|files)\b/
 
@@ -48,7 +51,10 @@ const NUMBER_OF_THINGS =
 function saysTooManyThings({ words }: Clause): boolean {
   for (const [at, word] of words.entries()) {
     if (word !== 'many' || words[at - 1] !== 'too') continue
-    for (const thing of words.slice(at + 1, at + 4)) if (THINGS.has(thing) || MESSAGES.has(thing)) return true
+    for (const thing of words.slice(at + 1, at + 4)) {
+      if (PLACES.has(thing)) break
+      if (THINGS.has(thing) || MESSAGES.has(thing)) return true
+    }
   }
   return false
 }
