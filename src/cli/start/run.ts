@@ -72,7 +72,7 @@ function runProgram(file: string, args: readonly string[], env: Environment, ter
     const child = spawn(file, args, { stdio: 'inherit', env })
     for (const name of PASSED_ON)
       terminal.onSignal(name, () => {
-        // A terminal sends Ctrl-C and Ctrl-\\ to the program as well.
+        // A terminal sends Ctrl-C and Ctrl-\ to the program as well.
         const isTyped = (name === 'SIGINT' || name === 'SIGQUIT') && terminal.hasKeyboard
         if (!isTyped) child.kill(name)
       })
