@@ -93,7 +93,10 @@ function describe(value: unknown): string {
   if (isObject(value)) return 'keys and values'
   const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
   // A password may hold any character, also where it makes the address wrong.
-  const shown = text.replace(/^"((?:[\w-]+=)?[\w+.-]+:\/\/)?.*@/s, '"$1…@')
+  const shown = text
+    .replace(/^"((?:[\w-]+=)?[\w+.-]+:\/\/)?.*@/s, '"$1…@')
+    // Without an @, what stands in place of a port may be a password.
+    .replace(/(:\/\/[^\s"/:[…]*:)(?!\d{1,5}["/?#]).+"$/s, '$1…"')
   return text.includes('://') ? shown.replace(/\?[^"]+/, '?…') : shown
 }
 

@@ -482,6 +482,19 @@ describe('a configuration', () => {
     expect(message).toMatch(/found "(?:redis:\/\/)?…@host:.": expected .*in a password, .*%25/)
   })
 
+  it.each(['redis://:secret', 'redis://user:secret', 'redis://user:1secret/0', 'redis://:1"secret'])(
+    'never shows what may be a password where the address of Redis lacks its host: %s',
+    (address) => {
+      const message = refusal(() => load('', { REDIS_URL: address }))
+      expect(message).toMatch(/found "redis:\/\/(?:user)?:…": expected a redis:\/\//)
+      expect(message).not.toContain('secret')
+    },
+  )
+
+  it('shows the port in the address of Redis that is wrong', () => {
+    expect(refusal(() => load('', { REDIS_URL: 'redis://host:99999' }))).toContain('found "redis://host:99999"')
+  })
+
   it('never shows the address of a webhook, which may be a secret, nor a password in that of an upstream', () => {
     const webhook = 'events: {webhook: {format: slack, url: "hooks.example/services/secret"}}'
     expect(refusal(() => load(webhook))).toContain('events.webhook.url: found a text: expected an address such as')
