@@ -50,8 +50,10 @@ function inStore(store: Store, here: () => readonly Pause[]): Keeper {
     read: async () => known(await store.value(PAUSES, KEY)),
     change: (by) =>
       store.updateValue(PAUSES, KEY, (before) => {
-        const pauses = by(known(before) ?? here())
-        return { value: { ...before, version: 1 as const, pauses }, result: pauses }
+        const changed = by(known(before) ?? here())
+        // Replicas compare pauses: each has one form.
+        const pauses = pausesIn({ pauses: changed }) ?? []
+        return { value: { ...before, version: 1 as const, pauses }, result: changed }
       }),
   }
 }

@@ -51,12 +51,21 @@ function boundSession(session: Session): Session {
   return threads === session.threads ? session : { ...session, threads }
 }
 
-/** Merges values: a list gets the items that were added and removed here, an object its changed fields. */
+/**
+ * Merges values: a list gets the items that were added and removed here, an object its changed fields, of which lists
+ * are merged.
+ */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   if (!Array.isArray(remote)) {
     const unchanged = new Map(Object.entries(base ?? {}))
-    const changes = Object.entries(local ?? {}).filter(([key, value]) => unchanged.get(key) !== value)
-    return { ...(remote as object), ...Object.fromEntries(changes) }
+    const there = new Map(Object.entries(remote ?? {}))
+    for (const [key, value] of Object.entries(local ?? {})) {
+      const [before, theirs] = [unchanged.get(key), there.get(key)]
+      if (before === value) continue
+      const areLists = Array.isArray(value) && Array.isArray(theirs)
+      there.set(key, areLists ? (mergeValues(before, value, theirs) ?? []) : value)
+    }
+    return Object.fromEntries(there)
   }
   const byText = (list: unknown) =>
     new Map(Array.isArray(list) ? list.map((item: unknown) => [JSON.stringify(item), item]) : [])

@@ -448,6 +448,23 @@ describeWith('redis-server', 'a pause with several replicas', () => {
     expect((await callModel(four.url, START)).governor).toBeUndefined()
   })
 
+  it('that is set while Redis fails holds on all of them, beside an earlier one, after Redis has lost both', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const redis = await startRedis()
+    const another = () => startGovernor(provider.url, { store: 'redis', redis: { url: redis.url } })
+    const both = [await another(), await another()]
+    await set(both[0]?.url ?? '', 'pause', { upstream: 'anthropic' })
+    await redis.kill()
+    for (const { until } of both) await until((event) => event.kind === 'store_changed' && !event.isUp)
+    await set(both[1]?.url ?? '', 'pause', { upstream: 'openai' })
+    await redis.restart()
+    for (const { url } of both) {
+      const paused = async () => (await ask(url, '/governor/pause')).json
+      await expect.poll(paused, { timeout: 10_000 }).toMatchObject({ paused: [{}, {}] })
+    }
+  })
+
   it('holds while Redis fails, also on one that did not set it, and after Redis has lost it', async () => {
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())

@@ -294,6 +294,32 @@ describeWith('redis-server', 'the Redis store while Redis fails', () => {
     expect(session?.threads[0]?.run.finalAnswer).toEqual(finalAnswer)
   })
 
+  it.each([
+    ['added something to it', [0, 1]],
+    ['wrote it without a change', [1, 0]],
+  ])('keeps what a replica added to a list in a value, where the one that %s is back first', async (_, order) => {
+    const kind = { name: 'test', ttl: 3_600_000, empty: { list: [] as readonly string[] } }
+    const redis = await startRedis()
+    const wires = [await startWire(redis.port), await startWire(redis.port)]
+    const replicas = await Promise.all(wires.map(({ url }) => openReplica(url, { timeout: TIMEOUT })))
+    const write = (replica: Replica | undefined, ...more: string[]) =>
+      replica?.store.updateValue(kind, KEY, ({ list }) => ({ value: { list: [...list, ...more] }, result: undefined }))
+    await write(replicas[0], 'a')
+    await write(replicas[1])
+    for (const wire of wires) wire.onRequest(() => 'lost')
+    await write(replicas[0], 'b')
+    await write(replicas[1])
+    await Promise.all(replicas.map((replica) => replica.until(false)))
+    await redis.command('FLUSHALL')
+    for (const at of order) {
+      wires[at]?.onRequest(() => 'passed')
+      await replicas[at]?.until(true)
+      await replicas[at]?.store.heal()
+    }
+    const fresh = await openReplica(redis.url)
+    expect((await fresh.store.value(kind, KEY)).list.toSorted()).toEqual(['a', 'b'])
+  })
+
   it('keeps the larger count if a replica first saw the session while it was cut off', async () => {
     const redis = await startRedis()
     const wire = await startWire(redis.port)
