@@ -93,11 +93,12 @@ function describe(value: unknown): string {
   if (isObject(value)) return 'keys and values'
   const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value))
   // A password may hold any character, also where it makes the address wrong.
-  const shown = text
-    .replace(/^"((?:[\w-]+=)?[\w+.-]+:\/\/)?.*@/s, '"$1…@')
-    // Without an @, what stands in place of a port may be a password.
-    .replace(/(:\/\/[^\s"/:[…]*:)(?!\d{1,5}["/?#]).+"$/s, '$1…"')
-  return text.includes('://') ? shown.replace(/\?[^"]+/, '?…') : shown
+  const shown = text.replace(/^"((?:[\w-]+=)?[\w+.-]+:\/\/)?.*@/s, '"$1…@')
+  const host = text.indexOf('://') + 3
+  if (host < 3) return shown
+  // Without an @, what stands in place of a port may be a password.
+  const [before] = /^[^\s"/:[@]*:(?!\d{1,5}["/?#])/.exec(text.slice(host)) ?? []
+  return before && !text.includes('@') ? `${text.slice(0, host)}${before}…"` : shown.replace(/\?[^"]+/, '?…')
 }
 
 /**

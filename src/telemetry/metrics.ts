@@ -73,6 +73,26 @@ const GAUGES: readonly (readonly [name: string, help: string, level: keyof Level
   ['governor_pauses', 'Pauses that operators have set: above 0, some or all agents get no answers.', 'pauses', 'max'],
 ]
 
+/** Returns the metrics in which events of each kind count, made in a registry. */
+function metricsByKind(registry: Registry): ReadonlyMap<string, readonly Counted[]> {
+  const byKind = new Map<string, Counted[]>()
+  for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
+    const ofKind = []
+    for (const [name, metric] of Object.entries(metrics)) {
+      const { help, labels = [], buckets } = metric
+      const settings = { name, help, labelNames: labels, registers: [registry] }
+      const open = labels.filter((label) => label in MOST_VALUES)
+      // Several events may count in one metric.
+      const known = registry.getSingleMetric(name)
+      if (known instanceof Counter || known instanceof Histogram) ofKind.push({ metric, open, target: known })
+      else if (buckets) ofKind.push({ metric, open, target: new Histogram({ ...settings, buckets: [...buckets] }) })
+      else ofKind.push({ metric, open, target: new Counter(settings) })
+    }
+    byKind.set(kind, ofKind)
+  }
+  return byKind
+}
+
 /** Creates the metrics of one Governor, which read `levels` when rendered, beside those of the process, one for all. */
 export function createMetrics(levels: Levels) {
   if (register.getMetricsAsArray().length === 0) collectDefaultMetrics()
@@ -90,21 +110,7 @@ export function createMetrics(levels: Levels) {
     registry.registerMetric(gauge)
   }
   const known: KnownValues = {}
-  const byKind = new Map<string, Counted[]>()
-  for (const [kind, { metrics = {} }] of Object.entries(ROWS)) {
-    const ofKind = []
-    for (const [name, metric] of Object.entries(metrics)) {
-      const { help, labels = [], buckets } = metric
-      const settings = { name, help, labelNames: labels, registers: [registry] }
-      const open = labels.filter((label) => label in MOST_VALUES)
-      // Several events may count in one metric.
-      const known = registry.getSingleMetric(name)
-      if (known instanceof Counter || known instanceof Histogram) ofKind.push({ metric, open, target: known })
-      else if (buckets) ofKind.push({ metric, open, target: new Histogram({ ...settings, buckets: [...buckets] }) })
-      else ofKind.push({ metric, open, target: new Counter(settings) })
-    }
-    byKind.set(kind, ofKind)
-  }
+  const byKind = metricsByKind(registry)
   const count = (event: ProxyEvent): void => {
     for (const { metric, open, target } of byKind.get(event.kind) ?? []) {
       for (const [labels, amount = 1] of amountsOf(metric, event)) {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { callModel } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
-import { type ChatMessage, runaway } from '../support/provider.ts'
+import { type ChatMessage, runaway, type Script } from '../support/provider.ts'
 
 const SYSTEM: ChatMessage = { role: 'system', content: 'You are a research agent.' }
 const user = (content: string): ChatMessage => ({ role: 'user', content })
@@ -25,8 +25,9 @@ async function iterations(
   requests: readonly (readonly ChatMessage[])[],
   options: Parameters<typeof callModel>[2] = NAMED,
   config = {},
+  script = runaway(),
 ) {
-  const { url } = await startBoth(runaway(), config)
+  const { url } = await startBoth(script, config)
   const seen: (string | null)[] = []
   for (const messages of requests)
     seen.push((await callModel(url, messages, options)).headers.get('x-governor-iteration'))
@@ -188,6 +189,13 @@ it('a compaction that the harness asks for in unknown words keeps the count of t
   expect(await iterations(requests)).toEqual([...upTo(6), '1/300', '8/300', '9/300'])
 })
 
+/** A model that answers `ask` with a summary, and calls a tool otherwise. */
+function summarizing(ask: ChatMessage): Script {
+  const work = runaway()
+  return (request, number) =>
+    request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number)
+}
+
 it.each([
   ['unknown words', user('Now sum all of it up.'), ['1/300', '8/300', '9/300']],
   [
@@ -196,10 +204,6 @@ it.each([
     ['7/300', '8/300', '9/300'],
   ],
 ])('a summary that a harness asks for in %s, and puts behind the prompt, keeps the count', async (_, ask, expected) => {
-  const work = runaway()
-  const { url } = await startBoth((request, number) =>
-    request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number),
-  )
   const summary = user('The conversation so far has been compacted to free up context. So far: …')
   const rest = [SYSTEM, TASK, summary, user('<system-reminder>Go on.</system-reminder>')]
   const requests = [
@@ -215,18 +219,11 @@ it.each([
       ),
     ],
   ]
-  const seen: (string | null)[] = []
-  for (const messages of requests)
-    seen.push((await callModel(url, messages, NAMED)).headers.get('x-governor-iteration'))
-  expect(seen).toEqual([...upTo(6), ...expected])
+  expect(await iterations(requests, NAMED, {}, summarizing(ask))).toEqual([...upTo(6), ...expected])
 })
 
 it('a summary that qwen-code puts in place of the history, with an answer of its own, keeps the count', async () => {
   const ask = user('You are the component that summarizes a conversation when its context window is about to overflow.')
-  const work = runaway()
-  const { url } = await startBoth((request, number) =>
-    request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number),
-  )
   const summary = '<state_snapshot>So far: …</state_snapshot>\n\nResume the prior task using the summary above.'
   const file = 'Recently accessed file (full current content embedded):\n\n## a.txt\n\nalpha'
   const rest = [SYSTEM, user(summary), user(file), { role: 'assistant', content: 'Got it.' }]
@@ -243,10 +240,7 @@ it('a summary that qwen-code puts in place of the history, with an answer of its
       ),
     ],
   ]
-  const seen: (string | null)[] = []
-  for (const messages of requests)
-    seen.push((await callModel(url, messages, NAMED)).headers.get('x-governor-iteration'))
-  expect(seen).toEqual(upTo(7))
+  expect(await iterations(requests, NAMED, {}, summarizing(ask))).toEqual(upTo(7))
 })
 
 describe('conversations without a session id', () => {
