@@ -26,7 +26,7 @@ function pemProblem(file: string, kind: keyof typeof PEM): string | undefined {
   }
 }
 
-/** A file of the connection is looked at now: without a certificate, a connection would fail for a reason far from it. */
+/** A file of the connection is looked at now: without it a connection would fail for a reason far from it. */
 const pemFile = (kind: keyof typeof PEM) =>
   z.string().superRefine((file, context) => {
     const message = file === '' ? undefined : pemProblem(file, kind)

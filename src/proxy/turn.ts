@@ -107,8 +107,8 @@ export function updateSession<Result, Args extends readonly unknown[]>(
 
 /**
  * Changes the session without a result. Never rejects: a change that the store loses is a counted fault. `mayWait`:
- * with its next change, or a moment later; it is lost if this process dies before that. An async function would keep the
- * request and its body until then.
+ * with its next change, or a moment later; it is lost if this process dies before that. An async function would keep
+ * the request and its body until then.
  */
 export function changeSession<Args extends readonly unknown[]>(
   { services, key, counted }: Turn,

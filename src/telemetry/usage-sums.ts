@@ -68,8 +68,8 @@ async function* linesInFile({ name, file }: JournalFile): AsyncGenerator<Line> {
 }
 
 /**
- * Opens the files of a journal that are there, and returns them with the oldest first. The newest is opened first: where
- * the files are renamed meanwhile, one is found twice, and none is missed.
+ * Opens the files of a journal that are there, and returns them with the oldest first. The newest is opened first:
+ * where the files are renamed meanwhile, one is found twice, and none is missed.
  */
 async function filesOf(path: string): Promise<JournalFile[]> {
   const files: JournalFile[] = []

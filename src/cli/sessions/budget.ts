@@ -33,7 +33,8 @@ function linesOf(row: Row, columns: number, widest: number): string {
   const end = new Date(resets_at).toLocaleString('sv').slice(0, 16)
   const observed = mode === 'observe' ? ', observed only' : ''
   const [first = 'no limit', ...others] = amountsOf(row)
-  const head = `${scope.padEnd(6)}${fitted(whoseText(row), Math.min(24, widest))} ${`${Math.round(share * 100)}%`.padStart(4)}  `
+  const used = `${Math.round(share * 100)}%`.padStart(4)
+  const head = `${scope.padEnd(6)}${fitted(whoseText(row), Math.min(24, widest))} ${used}  `
   const lines = [`${head}${first}, until ${end}${observed}`, ...others.map((one) => ' '.repeat(head.length) + one)]
   return lines.map((line) => `${fitted(line, columns).trimEnd()}\n`).join('')
 }

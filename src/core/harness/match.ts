@@ -9,8 +9,8 @@
  * `tag`: everything from `<text>` to `</text>` at the start of the rest of a text part; with `name>words`, only if the
  * element begins with these words. Without a closing tag it is a human's.
  * `prefix`: a whole part that begins so; with an `end`, only up to that. `exact`: a whole part.
- * `human`: a part that begins so is a human's, whatever else it looks like. `aside`: a part that begins so, at the end of
- * a request, asks for something beside the run.
+ * `human`: a part that begins so is a human's, whatever else it looks like. `aside`: a part that begins so, at the end
+ * of a request, asks for something beside the run.
  */
 export interface HarnessText {
   readonly match: 'tag' | 'prefix' | 'exact' | 'human' | 'aside'

@@ -1,7 +1,7 @@
 /** Finds the events that end a stream of Responses, without decoding it: its events repeat the request. */
 import { eventOf, hasError } from '../shared/event-types.ts'
 
-/** Each finds the last such line in a piece of a stream, in Latin-1: of a complete response, of one without a failure. */
+/** Each finds the last line of a stream's piece, in Latin-1, of a complete response, or of one without a failure. */
 export const lastCompleted = eventOf('response\\.completed')
 export const lastEnd = eventOf('response\\.(?:completed|incomplete|done)')
 const lastFailure = eventOf('response\\.(?:failed|cancelled)')
