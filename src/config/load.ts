@@ -103,7 +103,7 @@ function describe(value: unknown): string {
 
 /**
  * Paths whose values may be secrets: by their names, an upstream that is not written as keys and values, and the
- * address of a webhook. That of a file is none.
+ * address of a webhook. `redis.tls` names files, and a file's name is no secret.
  */
 const SECRET =
   /^(?!redis\.tls\.).*(?:key|token(?!s)|secret|password|headers)|^upstreams\.[^.]*$|^events\.webhook\.url$/i

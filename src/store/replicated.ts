@@ -52,8 +52,8 @@ function boundSession(session: Session): Session {
 }
 
 /**
- * Merges values: a list gets the items that were added and removed here, an object its changed fields, of which lists
- * are merged.
+ * Merges values. A list loses what this process removed, and gets what it added. An object gets the fields that this
+ * process changed; a field that is a list in both is merged as a list.
  */
 function mergeValues(base: unknown, local: unknown, remote: unknown): unknown {
   if (!Array.isArray(remote)) {

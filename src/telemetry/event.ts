@@ -392,7 +392,7 @@ const EVENTS = {
       if (session === undefined || verdict === 'stop' || tier === undefined || !meter) return undefined
       const { name, used, max, scope = 'run' } = meter
       const { words: period, time } = scopeRow(scope)
-      // Limits of time are those of many sessions, and are told once for all: see `scope_filled`.
+      // A limit of time counts many sessions together: `scope_filled` tells of it, once for all.
       if (time) return undefined
       const limit = period === '' ? `its limit of ${words(name)}` : `the limit of ${words(name)} ${period}`
       const text = `Session ${plain(session)} is near ${limit} (${tier}): ${place(meter)}.`

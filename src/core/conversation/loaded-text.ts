@@ -2,6 +2,7 @@
  * Texts that a model called for, and that its harness writes in the role of a user after the result of that call: a
  * skill, for example, whose result only says that it was loaded.
  */
+import { parseObject } from '../json-object.ts'
 import type { Conversation } from './conversation.ts'
 
 /** The start of an element: its name, and its attributes. */
@@ -19,15 +20,9 @@ function namesOf(text: string): readonly string[] {
   return name === undefined ? [tag] : [tag, name]
 }
 
-/** Returns the texts among the arguments of a call, which may be no JSON. */
-function wordsIn(text: string): readonly unknown[] {
-  if (text.length > MAX_ARGUMENTS) return []
-  try {
-    const values: unknown = JSON.parse(text)
-    return typeof values === 'object' && values !== null ? Object.values(values) : []
-  } catch {
-    return []
-  }
+/** Returns the values of the arguments of a call, which may be no JSON. */
+function valuesIn(text: string): readonly unknown[] {
+  return text.length > MAX_ARGUMENTS ? [] : Object.values(parseObject(text) ?? {})
 }
 
 /** Returns the index of the answer whose results stand right before a message, or in it; -1 if none do. */
@@ -47,9 +42,10 @@ function answerBefore(conversation: Conversation, index: number): number {
  */
 export function withoutLoaded(conversation: Conversation, index: number): readonly string[] {
   const texts = conversation.texts(index)
-  if (!texts.some((text) => namesOf(text.trim()).length > 0)) return texts
+  const names = texts.map((text) => namesOf(text.trim()))
+  if (names.every(({ length }) => length === 0)) return texts
   const answer = answerBefore(conversation, index)
   if (answer < 0) return texts
-  const asked = new Set(conversation.calls(answer).flatMap((call) => wordsIn(call.arguments)))
-  return texts.filter((text) => !namesOf(text.trim()).some((name) => asked.has(name)))
+  const asked = new Set(conversation.calls(answer).flatMap((call) => valuesIn(call.arguments)))
+  return texts.filter((_, at) => !names[at]?.some((name) => asked.has(name)))
 }

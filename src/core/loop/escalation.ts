@@ -96,7 +96,7 @@ const MAX_WARNED_CALLS = 64
 /** The memory after a response, and the loop that it completes if the model gets a notice about that. */
 type Observed = { readonly memory: LoopMemory; readonly finding: LoopFinding | undefined }
 
-/** True if a loop may be work, and the model was told about it or about its calls: it is told once. */
+/** True if a loop may be work and the model has had its one notice, about the loop or about all of its calls. */
 function wasTold({ loops, warnedCalls }: LoopMemory, { calls, hasNews }: Loop): boolean {
   if (!hasNews) return false
   const hash = hashOfAll(calls)

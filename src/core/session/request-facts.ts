@@ -90,6 +90,7 @@ export function factsOf(
     callCounts.push(message.calls)
     callIds.push(callIdsOf(message, conversation))
   }
+  const said = last >= 0 && conversation.role(last) === 'user' ? conversation.texts(last) : []
   let users = 0
   const promptLength = assistantMessages.length === 0 ? promptLengthOf(conversation, registry) : undefined
   if (promptLength !== undefined)
@@ -114,12 +115,8 @@ export function factsOf(
     endsInUserMessage: transcript.endsInUserMessage && transcript.length === conversation.length,
     isPrompt: users > 0 && users === userMessageHashes.length && promptLength === conversation.length,
     promptLength,
-    asksForSummary:
-      last >= 0 && conversation.role(last) === 'user' && isSummaryRequest(conversation.texts(last), registry),
-    asksForCompaction:
-      callCounts.at(-1) !== 0 &&
-      conversation.role(last) === 'user' &&
-      countSummaries(conversation.texts(last).slice(-1), registry) > 0,
+    asksForSummary: isSummaryRequest(said, registry),
+    asksForCompaction: callCounts.at(-1) !== 0 && countSummaries(said.slice(-1), registry) > 0,
     previous: undefined,
     mayFork: false,
     previousStep: undefined,

@@ -308,7 +308,7 @@ function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefin
   return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
 }
 
-/** A path of Vertex AI, which names the model; `count-tokens` is none. */
+/** A path of Vertex AI that names a model; `count-tokens` stands in the same place and names none. */
 const VERTEX = /\/publishers\/+anthropic\/+models\/+(?!count-tokens:)([^/]+):(?:rawPredict|streamRawPredict)\/*$/
 
 const modelInPath = ({ path }: RequestInput) => VERTEX.exec(decodedPath(path))?.[1]
@@ -420,9 +420,11 @@ export const anthropic: Api = {
 const HEADER = { name: BETA_HEADER, value: 'thinking-binding-controls-2026-08-01' }
 const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
+const shared = dialectMembers(messagesStream)
+
 /** The dialect of Messages. */
 export const messages: Dialect = {
-  ...dialectMembers(messagesStream),
+  ...shared,
   ...messagesReplies,
   name: 'messages',
   api: anthropic,
@@ -433,8 +435,7 @@ export const messages: Dialect = {
     return segments.at(-1) === 'messages' && (segments.at(-2) === 'v1' || hasHeader === true) ? 1 : 0
   },
   read,
-  modelOf: (input) =>
-    (modelInPath(input) ?? stringIn(input.body, members(input.body, root(input.body)), 'model')) || undefined,
+  modelOf: (input) => modelInPath(input) ?? shared.modelOf(input),
   responseId: firstId,
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
   // platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks

@@ -75,7 +75,7 @@ export interface DialectState {
   /** Calls can't be held in this stream. */
   readonly isUnfilterable?: boolean
   /** What ends the lines of the client's stream. */
-  lineEnd?: string
+  lineEnd: string
 }
 
 /** How a dialect reads and writes its streams. `S` is its state of one stream, which these functions change. */
