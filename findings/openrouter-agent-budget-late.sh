@@ -12,64 +12,19 @@
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error @openrouter/agent@0.8.0 @openrouter/sdk@0.13.67 zod@4.6.7
 cat >run.mjs <<'JS'
-import { once } from 'node:events'
-import http from 'node:http'
 import { finishReasonIs, maxCost, maxTokensUsed, OpenRouter, stepCountIs, tool } from '@openrouter/agent'
 import { z } from 'zod'
-import { verdict } from './server.mjs'
+import { serve, verdict } from './server.mjs'
 
-/** A provider of streamed Responses: it calls while it may, and its second answer is cut. */
-async function serveResponses() {
-  const bodies = []
-  const server = http.createServer(async (request, reply) => {
-    let text = ''
-    for await (const piece of request) text += piece
-    const body = JSON.parse(text)
-    const number = bodies.push(body)
-    const cut = number === 2
-    const content = [{ type: 'output_text', text: 'Oslo.', annotations: [], logprobs: [] }]
-    const said = { id: `msg_${number}`, type: 'message', role: 'assistant', status: 'completed', content }
-    const call = { call_id: `call_${number}`, name: 'read', arguments: JSON.stringify({ page: number }) }
-    const called = { id: `fc_${number}`, type: 'function_call', status: 'completed', ...call }
-    const type = cut ? 'response.incomplete' : 'response.completed'
-    const response = {
-      id: `resp_${number}`,
-      object: 'response',
-      created_at: 1_760_000_000,
-      completed_at: 1_760_000_001,
-      model: body.model,
-      status: cut ? 'incomplete' : 'completed',
-      error: null,
-      incomplete_details: cut ? { reason: 'max_output_tokens' } : null,
-      output: [body.tool_choice === 'none' ? said : called],
-      parallel_tool_calls: true,
-      tool_choice: 'auto',
-      tools: [],
-      temperature: null,
-      top_p: null,
-      presence_penalty: null,
-      frequency_penalty: null,
-      metadata: null,
-      instructions: null,
-      usage: {
-        input_tokens: 1000,
-        input_tokens_details: { cached_tokens: 0 },
-        output_tokens: 7,
-        output_tokens_details: { reasoning_tokens: 0 },
-        total_tokens: 1007,
-        cost: 0.02,
-      },
-    }
-    reply.writeHead(200, { 'content-type': 'text/event-stream' })
-    reply.end(`data: ${JSON.stringify({ type, sequence_number: 1, response })}\n\ndata: [DONE]\n\n`)
-  })
-  server.listen(0, '127.0.0.1')
-  await once(server, 'listening')
-  return { serverURL: `http://127.0.0.1:${server.address().port}/v1`, bodies }
-}
+/** A model that calls while it may, and whose second answer is cut; each request costs 2 cents. */
+const answer = ({ tool_choice: choice }, number) => ({
+  ...(choice === 'none' ? { text: 'Oslo.' } : { calls: [{ name: 'read', arguments: { page: number } }] }),
+  ...(number === 2 ? { finish: 'incomplete' } : {}),
+  usage: { cost: 0.02 },
+})
 
 async function run(stopWhen, more) {
-  const { serverURL, bodies } = await serveResponses()
+  const { url: serverURL, bodies } = await serve(answer)
   let executed = 0
   const read = tool({
     name: 'read',

@@ -1,5 +1,6 @@
 /**
- * A scripted model server for the scripts beside it: whole and streamed Chat Completions, and whole Responses.
+ * A scripted model server for the scripts beside it: Chat Completions and Responses, whole and streamed; a stream of Responses has its
+ * last event alone.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
  * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
@@ -41,7 +42,7 @@ function chat(request, answer, number) {
   ].join('')
 }
 
-function response(request, { text, calls = [], finish = 'completed' }, number) {
+function response(request, { text, calls = [], finish = 'completed', usage }, number) {
   const content = [{ type: 'output_text', text, annotations: [], logprobs: [] }]
   const said = { id: `msg_${number}`, type: 'message', role: 'assistant', status: finish, content }
   const called = calls.map((call, index) => ({
@@ -52,10 +53,11 @@ function response(request, { text, calls = [], finish = 'completed' }, number) {
     name: call.name,
     arguments: JSON.stringify(call.arguments),
   }))
-  return JSON.stringify({
+  const made = {
     id: `resp_${number}`,
     object: 'response',
     created_at: 1_760_000_000,
+    completed_at: 1_760_000_001,
     model: request.model,
     status: finish,
     error: null,
@@ -64,14 +66,23 @@ function response(request, { text, calls = [], finish = 'completed' }, number) {
     parallel_tool_calls: true,
     tool_choice: 'auto',
     tools: [],
+    temperature: null,
+    top_p: null,
+    presence_penalty: null,
+    frequency_penalty: null,
+    metadata: null,
+    instructions: null,
     usage: {
       input_tokens: 1000,
       input_tokens_details: { cached_tokens: 0 },
       output_tokens: 7,
       output_tokens_details: { reasoning_tokens: 0 },
       total_tokens: 1007,
+      ...usage,
     },
-  })
+  }
+  if (!request.stream) return JSON.stringify(made)
+  return `data: ${JSON.stringify({ type: `response.${finish}`, sequence_number: 1, response: made })}\n\ndata: [DONE]\n\n`
 }
 
 /** Starts the server on a free port; returns its base URL and the bodies of all requests, oldest first. */
