@@ -2,14 +2,14 @@
 import { options } from 'preact'
 
 /** Characters that change the direction of all text after them. */
-const TURNING = /[\u202a-\u202e\u2066-\u2069]/g
+const TURNING = /[\u202a-\u202e\u2066-\u2069]+/g
 
 function straight(part: unknown): unknown {
   if (typeof part === 'string') return part.replaceAll(TURNING, '·')
   return Array.isArray(part) ? part.map(straight) : part
 }
 
-/** From here on the page draws a dot for each such character; what was said stands in blocks of its own, as it is. */
+/** From here on the page draws a dot where such characters stand; what was said stands in its own blocks, unchanged. */
 export function keepDirection(): void {
   options.vnode = ({ type, props }) => {
     if (type !== 'pre' && props.children !== undefined)
