@@ -10,11 +10,11 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
   const listeners: number[] = []
   const server = http.createServer((request, response) => {
     const head = { status: 400, reason: 'Bad Request', headers: ['content-type', 'application/json'] }
-    const waiting = Array.from({ length: 60 }, () => Buffer.alloc(1_000, 'x'))
+    const waiting = Array.from({ length: 60 }, () => Buffer.alloc(10_000, 'x'))
     const resume = () => response.end()
     const body: ResponseBody = {
       waiting,
-      length: 60_000,
+      length: 600_000,
       isPaused: true,
       holds: 0,
       resume,
@@ -29,7 +29,7 @@ it('a chunk that is written in many pieces waits only once for a slow client', a
   await once(server.listen(0, '127.0.0.1'), 'listening')
   const { port } = server.address() as AddressInfo
   const response = await fetch(`http://127.0.0.1:${port}`)
-  expect((await response.text()).length).toBe(60_000)
+  expect((await response.text()).length).toBe(600_000)
   expect(listeners).toEqual([1])
   server.close()
 })
