@@ -170,8 +170,6 @@ export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
 interface PatternRow {
   /** Returns the loop that the newest call completes; `undefined` if it completes none. */
   readonly find: (context: SearchContext) => FoundLoop | undefined
-  /** A call that was never made before may complete it: what its calls have in common is not that they are equal. */
-  readonly mayEndInNewCall?: true
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses?: true
   /**
@@ -226,14 +224,14 @@ export interface Loop extends FoundLoop {
  */
 export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boolean, isLast: boolean, among = NAMES) {
   const last = history.window.at(-1)
-  if (!last) return undefined
-  const isNewCall = last.isNew && history.repeats.any === 1
+  // A call that was never made before completes no loop.
+  if (!last || (last.isNew && history.repeats.any === 1)) return undefined
   for (const isCertain of [true, false]) {
     const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, isCertain, ...history }
     let best: Loop | undefined
     for (const pattern of among) {
-      const { find, isOfResponses, mayEndInNewCall } = PATTERNS[pattern]
-      if ((isNewCall && !mayEndInNewCall) || (isOfResponses && !isLast)) continue
+      const { find, isOfResponses } = PATTERNS[pattern]
+      if (isOfResponses && !isLast) continue
       const found = find(context)
       if (!found) continue
       const loop = { pattern, ...found, hasNews: found.hasNews || !isCertain }
