@@ -58,80 +58,43 @@ interface Fit {
   readonly users: number
 }
 
-/** A request whose thread is looked for. */
-interface Search {
-  readonly facts: RequestFacts
-  readonly now: number
-  /** The name that the client gives its thread; empty if it gives none. */
-  readonly name: string
-  /** The threads of that name. */
-  readonly threads: readonly Thread[]
-  /** See `shownAnswer`; unset where the client names the thread. */
-  readonly shown: ShownAnswer | undefined
-}
-
-/** The request begins a thread. */
-const NEW = 'new'
-
-/** The cases of docs/threads.md, in their order; a case that does not apply returns `undefined`. */
-const CASES: readonly ((search: Search) => Continuation | typeof NEW | undefined)[] = [
-  function isNamed({ name, threads, facts }) {
-    if (name === '') return undefined
-    const named = threads.at(-1)
-    return named && !forks(named, facts) ? continuationIn(named, facts) : NEW
-  },
-  function hasSameBytes({ threads, facts }) {
-    const thread = threads.findLast(({ run }) => retryOf(run, facts))
-    return thread && { thread, showsRun: !facts.isPrompt }
-  },
-  function continuesResponse({ threads, facts }) {
-    const { previous, system, userMessageHashes } = facts
-    if (previous === undefined) return undefined
-    const linked = threads.findLast(({ responses }) => responses?.includes(previous))
-    const thread = linked ?? newestOfOne(threads.filter((one) => one.system === system))
-    if (!thread || forks(thread, facts)) return NEW
-    return { thread, isNewRun: userMessageHashes.length > 0, showsRun: linked !== undefined }
-  },
-  function showsLastRelayed({ shown, facts }) {
-    return shown && (shown.isNewest || isNextOf(shown)) ? (branchAfter(shown, facts) ?? NEW) : undefined
-  },
-  function showsNewestKnown({ threads, facts }) {
-    let best: Fit | undefined
-    for (const thread of threads) {
-      const fit = fitOf(thread, facts)
-      if (fit && (!best || isBetter(fit, best))) best = fit
-    }
-    return best && continuationBy(best, facts)
-  },
-  function showsOlderRelayed({ shown, facts }) {
-    return shown && (branchAfter(shown, facts) ?? NEW)
-  },
-  function showsSamePlace({ threads, shown, facts }) {
-    const placed = shown ? [] : threads.filter((thread) => thread.placed !== undefined)
-    if (placed.length === 0) return undefined
-    const places = [facts.placed(1), facts.placed(2)]
-    const [only, another] = placed.flatMap((thread) => placedFit(thread, places, facts) ?? [])
-    return only && !another ? continuationBy(only, facts) : undefined
-  },
-  function replacesHistory({ threads, facts, now }) {
-    const thread = compactedThread(threads, facts, now)
-    // A harness asks for the summary with a message that is not seen again.
-    const last = thread?.userMessageHashes.at(-1)
-    const dropsMessage = last !== undefined && !facts.userMessageHashes.includes(last)
-    return thread && { thread, dropsMessage }
-  },
-]
-
-/** Returns the thread that a request continues, by the first case that applies; `undefined` if it begins one. */
+/**
+ * Returns how a request continues a thread; `undefined` if it begins one. The cases stand in the order of
+ * docs/threads.md: the first that applies counts.
+ */
 export function findThread(session: Session, facts: RequestFacts, name: string, now: number): Continuation | undefined {
   const threads = session.threads.filter((thread) => thread.name === name)
-  const shown = name === '' ? shownAnswer(threads, facts) : undefined
-  const search = { facts, now, name, threads, shown }
-  for (const find of CASES) {
-    const found = find(search)
-    if (found) return found === NEW ? undefined : found
+  if (name !== '') {
+    const named = threads.at(-1)
+    return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
   }
-  return undefined
+  const sender = threads.findLast(({ run }) => retryOf(run, facts))
+  if (sender) return { thread: sender, showsRun: !facts.isPrompt }
+  const { previous, system, userMessageHashes } = facts
+  if (previous !== undefined) {
+    const linked = threads.findLast(({ responses }) => responses?.includes(previous))
+    const thread = linked ?? newestOfOne(threads.filter((one) => one.system === system))
+    if (!thread || forks(thread, facts)) return undefined
+    return { thread, isNewRun: userMessageHashes.length > 0, showsRun: linked !== undefined }
+  }
+  const shown = shownAnswer(threads, facts)
+  if (shown && (shown.isNewest || isNextOf(shown))) return branchAfter(shown, facts)
+  let best: Fit | undefined
+  for (const thread of threads) {
+    const fit = fitOf(thread, facts)
+    if (fit && (!best || isBetter(fit, best))) best = fit
+  }
+  if (best) return continuationBy(best, facts)
+  if (shown) return branchAfter(shown, facts)
+  const placed = threads.filter((thread) => thread.placed !== undefined)
+  const places = placed.length > 0 ? [facts.placed(1), facts.placed(2)] : []
+  const [only, another] = placed.flatMap((thread) => placedFit(thread, places, facts) ?? [])
+  if (only && !another) return continuationBy(only, facts)
+  const thread = compactedThread(threads, facts, now)
+  // A harness asks for the summary with a message that is not seen again.
+  const last = thread?.userMessageHashes.at(-1)
+  const dropsMessage = last !== undefined && !userMessageHashes.includes(last)
+  return thread && { thread, dropsMessage }
 }
 
 /**
