@@ -4,25 +4,9 @@
  * `{max}` and `{left}` are its numbers, also written `{N}`, `{M}` and `{M-N}`. `{period}` is `today` for a limit of a
  * day, `{reached}` its name in a sentence, such as `today's cost limit`, and `{resets}` its end.
  */
-import { isNameIn } from '../names.ts'
+import { isNameIn, namesOf } from '../names.ts'
 import { METERS, type Meter, type MeterRow } from './meters.ts'
 import { scopeRow } from './scopes.ts'
-
-/** The placeholders a template may use. */
-export const PLACEHOLDERS = [
-  'meter',
-  'unit',
-  'limit',
-  'used',
-  'max',
-  'left',
-  'N',
-  'M',
-  'M-N',
-  'period',
-  'reached',
-  'resets',
-] as const
 
 /** A placeholder, and the space before it. */
 const PLACEHOLDER = /( ?)\{([\w-]+)\}/g
@@ -87,24 +71,29 @@ export const DEFAULT_TEXTS = {
 /** The templates of all texts about budgets. */
 export type NoticeTexts = Readonly<typeof DEFAULT_TEXTS>
 
-/** Returns the placeholders in `template` that do not exist. */
-export function unknownPlaceholders(template: string): string[] {
-  const unknown: string[] = []
-  for (const [, , name = ''] of template.matchAll(PLACEHOLDER))
-    if (!PLACEHOLDERS.some((known) => known === name)) unknown.push(name)
-  return unknown
-}
-
-/** Fills in a template with the numbers of one meter. An empty word goes with the space before it. */
-export function fill(template: string, meter: Meter): string {
+/** Returns what each placeholder stands for. */
+function wordsOf(meter: Meter) {
   const { word, unit, limit, format }: MeterRow = METERS[meter.name]
   const { used, max, left } = format(meter.used, meter.max)
   const noun = limit?.noun ?? ''
   const { words: period, limit: reached } = scopeRow(meter.scope)
-  const words = {
-    ...{ used, max, left, N: used, M: max, 'M-N': left },
-    ...{ meter: word, unit, limit: noun, period, reached: reached(noun), resets: meter.time?.resets ?? '' },
-  } satisfies Record<(typeof PLACEHOLDERS)[number], string>
+  const numbers = { used, max, left, N: used, M: max, 'M-N': left }
+  const ofScope = { period, reached: reached(noun), resets: meter.time?.resets ?? '' }
+  return { meter: word, unit, limit: noun, ...numbers, ...ofScope }
+}
+
+/** The placeholders a template may use. */
+export const PLACEHOLDERS: readonly string[] = namesOf(wordsOf({ name: 'iterations', used: 0, max: 0 }))
+
+/** Returns the placeholders in `template` that do not exist. */
+export function unknownPlaceholders(template: string): string[] {
+  const names = [...template.matchAll(PLACEHOLDER)].map(([, , name = '']) => name)
+  return names.filter((name) => !PLACEHOLDERS.includes(name))
+}
+
+/** Fills in a template with the numbers of one meter. An empty word goes with the space before it. */
+export function fill(template: string, meter: Meter): string {
+  const words = wordsOf(meter)
   return template.replace(PLACEHOLDER, (placeholder, space: string, key: string) => {
     const text = isNameIn(words, key) ? words[key] : placeholder.trimStart()
     return text === '' ? '' : space + text
