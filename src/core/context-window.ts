@@ -60,11 +60,9 @@ export function windowAfterOverflow(known: KnownWindow, overflow: Overflow): Kno
 
 /** Returns the known window after the provider accepted a prompt of this size: smaller stated windows were wrong. */
 export function windowAfterAcceptance(known: KnownWindow, promptTokens: number): KnownWindow {
-  const { declared, learned } = known
-  const keepsDeclared = declared !== undefined && declared >= promptTokens
-  const keepsLearned = learned !== undefined && learned >= promptTokens
-  if (keepsDeclared === (declared !== undefined) && keepsLearned === (learned !== undefined)) return known
-  return { ...(keepsDeclared ? { declared } : {}), ...(keepsLearned ? { learned } : {}) }
+  const stated = Object.entries(known)
+  const kept = stated.filter(([, tokens]) => tokens >= promptTokens)
+  return kept.length < stated.length ? Object.fromEntries(kept) : known
 }
 
 interface ModelPlace {
