@@ -45,6 +45,9 @@ export const COUNTERS = {
   task_tokens: { ofAnswer: ({ output, added }) => (added === undefined ? 0 : output + added), join: 'growth' },
 } as const satisfies Readonly<Record<string, CounterRow>>
 
+/** The same by any name. */
+const ROWS: Readonly<Record<string, CounterRow>> = COUNTERS
+
 /** The name of a counter, as it is stored. */
 export type CounterName = keyof typeof COUNTERS
 
@@ -90,8 +93,7 @@ export function minus(counts: Counts, others: Counts): Counts {
 
 /** Returns the counts of a run that is over: what the end of a run freezes is as it was `atEnd`. */
 export function frozen(counts: Counts, atEnd: Counts): Counts {
-  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
-  return countsBy(counts, atEnd, (now, then, name) => (rows[name]?.isFrozen ? then : now))
+  return countsBy(counts, atEnd, (now, then, name) => (ROWS[name]?.isFrozen ? then : now))
 }
 
 /** Returns an amount of `there` with what `here` has more than both began with; the larger one if that was lost. */
@@ -108,10 +110,9 @@ type Joined = 'run' | 'sum'
  */
 export function join(base: Counts | undefined, local: Counts, remote: Counts, of: Joined, isLost = false): Counts {
   const before: Amounts = base ?? {}
-  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
   return countsBy(local, remote, (here, there, name) => {
     const was = before[name] ?? 0
-    if (isLost || rows[name]?.join !== 'max') return grown(was, here, there, isLost)
+    if (isLost || ROWS[name]?.join !== 'max') return grown(was, here, there, isLost)
     // What a request without an answer had counted was taken back here.
     const left = there - (base ? Math.max(0, was - here) : 0)
     return of === 'run' ? Math.max(here, left) : grown(was, here, left, isLost)
@@ -120,10 +121,9 @@ export function join(base: Counts | undefined, local: Counts, remote: Counts, of
 
 /** Returns what one answer adds to counts. */
 export function countsOf(usage: CallUsage): Counts {
-  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
   const counts: Record<string, number> = {}
-  for (const name in rows) {
-    const amount = rows[name]?.ofAnswer?.(usage) ?? 0
+  for (const name in ROWS) {
+    const amount = ROWS[name]?.ofAnswer?.(usage) ?? 0
     if (amount > 0) counts[name] = amount
   }
   return counts
@@ -131,8 +131,7 @@ export function countsOf(usage: CallUsage): Counts {
 
 /** Returns those of counts that are counted with requests, and not of answers. */
 export function countedWithRequests(counts: Counts): Counts {
-  const rows: Readonly<Record<string, CounterRow>> = COUNTERS
-  return countsBy(counts, NO_COUNTS, (amount, _, name) => (rows[name]?.ofAnswer ? 0 : amount))
+  return countsBy(counts, NO_COUNTS, (amount, _, name) => (ROWS[name]?.ofAnswer ? 0 : amount))
 }
 
 /** Returns the tokens of all prompts and answers. */
