@@ -141,10 +141,6 @@ function announcementOf({ texts, thresholds }: BudgetPolicy, { announced = NO_LI
   return lines.length === 0 ? undefined : lines.join('\n')
 }
 
-function paragraphs(first: string | undefined, second: string | undefined): string | undefined {
-  return first !== undefined && second !== undefined ? `${first}\n\n${second}` : (first ?? second)
-}
-
 /** A notice about the budget or the context window. */
 interface BudgetNotice {
   /** Unset if the notice is neutral. */
@@ -221,16 +217,13 @@ export function decide(input: DecisionInput): Decision {
   // A framework asks once more to get the answer in its own form; it cannot use the recorded text.
   if (ended && runState.asksForOtherForm) return proceed(input, undefined)
   if (ended && !REASONS[ended.terminal.terminal_reason].mayResume) return replay(ended)
-  if (runState.run.operator?.isStopAsked) {
-    const used = Math.max(0, runState.iteration - 1)
-    const meter = { name: 'iterations', used, max: policy.enabled ? policy.run.iterations : 0 } as const
-    return stop(input, { meter, reason: 'operator' }, policy.texts.operatorFallback)
-  }
+  const max = policy.enabled ? policy.run.iterations : 0
+  const made = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
+  if (runState.run.operator?.isStopAsked)
+    return stop(input, { meter: made, reason: 'operator' }, policy.texts.operatorFallback)
   if (input.guardEnd && !ended) {
     const { guard: reason, askText, fallback, loop } = input.guardEnd
-    const max = policy.enabled ? policy.run.iterations : 0
-    const meter = { name: 'iterations', used: Math.max(0, runState.iteration - 1), max } as const
-    return { ...stop(input, { meter, reason }, '', undefined, askText), fallback, loop }
+    return { ...stop(input, { meter: made, reason }, '', undefined, askText), fallback, loop }
   }
   if (!policy.enabled) return proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
@@ -238,12 +231,13 @@ export function decide(input: DecisionInput): Decision {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
     return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, 'unpriced')
   }
-  const end = atLimit(input)
+  const ofRuns = metersOfRuns(input)
+  const end = atLimit(input, ofRuns)
   if (end) return end
   const { enforced = [], observed = [], slowing = [] } = input.time ?? {}
   // A run under way is no new one.
   const ofTime = enforced.filter(({ name }) => name !== 'runs')
-  const decision = proceed(input, speechOf(input, [...metersOfRuns(input), ...ofTime]))
+  const decision = proceed(input, speechOf(input, [...ofRuns, ...ofTime]))
   if (!('resumesRun' in decision)) return decision
   const slowedBy = slowing.find(isExhausted)
   const hit = observed.find(isExhausted)
@@ -256,7 +250,7 @@ function metersOfRuns({ runState, policy }: DecisionInput): Meter<LimitName>[] {
 }
 
 /** Returns the end of a run that has reached a limit; `undefined` if it has reached none. */
-function atLimit(input: DecisionInput): Decision | undefined {
+function atLimit(input: DecisionInput, ofRuns: readonly Meter<LimitName>[]): Decision | undefined {
   const { runState, policy, time } = input
   const { finalAnswer: ended } = runState
   const enforced = time?.enforced ?? []
@@ -264,7 +258,7 @@ function atLimit(input: DecisionInput): Decision | undefined {
   const isFirst = runState.iteration === 1
   let spent: Meter<AnyLimitName> | undefined
   let isRaised = true
-  for (const meter of [...metersOfRuns(input), ...enforced]) {
+  for (const meter of [...ofRuns, ...enforced]) {
     const { terminal_reason, budget_max, scope, resets_at } = ended?.terminal ?? {}
     const isSameScope = scope === (meter.scope ?? 'run')
     // Governor's own text says when to come again.
@@ -320,7 +314,7 @@ export function decideWithoutBudget(input: DecisionInput): Decision {
   const { runState, policy } = input
   if (runState.finalAnswer) return replay(runState.finalAnswer)
   const decision = decide({ ...input, policy: { ...policy, enabled: false } })
-  return (decision.kind !== 'stop' && policy.enabled && atLimit(input)) || decision
+  return (decision.kind !== 'stop' && policy.enabled && atLimit(input, metersOfRuns(input))) || decision
 }
 
 function replay(answer: FinalAnswer): Decision {
@@ -365,9 +359,7 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
   const { runState, policy, loop, contextWindow = 0, mayState = true } = input
   const { channel, enabled, thresholds, escalate, dropTools } = policy
   const announcement = enabled ? announcementOf(policy, runState.run) : undefined
-  // About the loop that was found now, and about calls that were blocked in the newest response.
   const { blockNotice } = runState.thread
-  const loopNotice = paragraphs(blockNotice?.isDue && blockNotice.text, loop?.notice)
   const used = runState.contextTokens ?? 0
   const context: Meter[] = contextWindow > 0 ? [{ name: 'context', used, max: contextWindow }] : []
   const due = !enabled
@@ -375,9 +367,13 @@ function speechOf(input: DecisionInput, meters: readonly Meter[]): Speech | unde
     : thresholds.style === 'tracker'
       ? trackerNotice(runState, policy, meters, context, mayState)
       : tierNotice(runState, policy, [...meters, ...context])
-  if (!due && loopNotice === undefined && announcement === undefined) return undefined
+  // About calls that were blocked in the newest response, about the loop that was found now, and about the budget.
+  const notices: string[] = []
+  for (const text of [blockNotice?.isDue && blockNotice.text, loop?.notice, due?.notice])
+    if (text !== undefined) notices.push(text)
+  if (notices.length === 0 && announcement === undefined) return undefined
   return {
-    notice: paragraphs(loopNotice, due?.notice),
+    notice: notices.length === 0 ? undefined : notices.join('\n\n'),
     tier: due?.tier,
     meter: due?.meter,
     channel: due?.tier === 'warning' && escalate && runState.run.wasIgnored ? 'user' : channel,
