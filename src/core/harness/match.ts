@@ -73,9 +73,10 @@ export function buildRegistry(harnessTexts: readonly HarnessText[], summaryReque
 /** The most texts that are removed from the start of a part: more than any harness writes there. */
 const MAX_ENDED = 256
 
-function withoutEnded(text: string, { ended }: HarnessRegistry): string {
+/** Returns what is left of a text without those at its start that have an end, or from the first one that is `kept`. */
+function withoutEnded(text: string, { ended }: HarnessRegistry, kept?: RegExp): string {
   let rest = text.trim()
-  for (let removed = 0; removed < MAX_ENDED; removed++) {
+  for (let removed = 0; removed < MAX_ENDED && !kept?.test(rest); removed++) {
     const [found] = ended.exec(rest) ?? []
     if (found === undefined) break
     rest = rest.slice(found.length).trim()
@@ -97,15 +98,8 @@ export function humanText(texts: readonly string[], registry: HarnessRegistry): 
 
 /** Returns how many text parts of a message begin with a summary of a history, also after a harness's other texts. */
 export function countSummaries(texts: readonly string[], registry: HarnessRegistry): number {
-  return texts.filter((text) => {
-    let rest = text.trim()
-    for (let removed = 0; removed < MAX_ENDED && !registry.ofSummary.test(rest); removed++) {
-      const [found] = registry.ended.exec(rest) ?? []
-      if (found === undefined) return false
-      rest = rest.slice(found.length).trim()
-    }
-    return registry.ofSummary.test(rest)
-  }).length
+  const { ofSummary } = registry
+  return texts.filter((text) => ofSummary.test(withoutEnded(text, registry, ofSummary))).length
 }
 
 /** True if the whole message is a known text by which a harness at its own limit asks for the last answer. */
