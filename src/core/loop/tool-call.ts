@@ -254,33 +254,12 @@ function readCalls(reader: CallReader, index: number): readonly TranscriptCall[]
   return made
 }
 
-function isExact({ resultHash }: Pick<ToolCallRecord, 'resultHash'>): boolean {
-  return resultHash !== '' && !resultHash.startsWith(COMPARED)
-}
-
 /** Returns the hashes of a result as text, and the history in which the same result, by its exact hashes, has them. */
 function asTexts(history: CallHistory, call: Hash, exact: ReadonlySet<string>, texts: ResultHashes) {
   const isIt = ({ call: made, resultHash }: ToolCallRecord) => made === call && exact.has(resultHash)
   if (!history.window.some(isIt)) return { history, ...texts }
   const window = history.window.map((entry) => (isIt(entry) ? { ...entry, ...texts } : entry))
   return { history: { ...history, window }, ...texts }
-}
-
-/**
- * Returns the hashes of a result that the history knows letter by letter. Where other results of the call were compared
- * as text, so is this one: it may be one of them, in another form. Throws `TooMuchToRead`.
- */
-function knownResult(
-  history: CallHistory,
-  call: Hash,
-  exact: Hash,
-  maskedHash: Hash | '',
-  texts: () => ResultHashes,
-): ResultHashes & { readonly history: CallHistory } {
-  const { window } = history
-  const isCompared = window.some((entry) => entry.call === call && entry.resultHash.startsWith(COMPARED))
-  if (!isCompared || exact.startsWith(COMPARED)) return { history, resultHash: exact, maskedHash }
-  return asTexts(history, call, new Set([exact]), texts())
 }
 
 /**
@@ -299,10 +278,8 @@ export function hashResult(
   const { volatile } = policy
   if (!result) return { history, resultHash: '', maskedHash: '' }
   const texts = () => textHashes(result.text(), volatile, conversation.work)
-  // Nothing before these results is in the transcript, so that the next one can be compared with texts alone.
-  if (index < 0 && !history.window.some((entry) => entry.call === call && isExact(entry)))
-    return { history, ...texts() }
   const exact = exactHash(result, volatile)
+  // Nothing before these results is in the transcript, so that the next one can be compared with texts alone.
   if (index < 0) return asTexts(history, call, new Set([exact, otherExactHash(result)]), texts())
   const wanted = new Set<string>()
   let responses = 0
@@ -310,8 +287,13 @@ export function hashResult(
   for (const { call: made, resultHash, maskedHash = resultHash, step } of history.window) {
     if (made !== call) continue
     isFirst = false
-    if (resultHash === exact || maskedHash === exact) return knownResult(history, call, exact, maskedHash, texts)
-    if (!isExact({ resultHash })) continue
+    if (resultHash === exact || maskedHash === exact) {
+      const isCompared = history.window.some((entry) => entry.call === call && entry.resultHash.startsWith(COMPARED))
+      if (!isCompared) return { history, resultHash: exact, maskedHash }
+      // It may be one of the results that were compared as text, in another form.
+      return asTexts(history, call, new Set([exact]), texts())
+    }
+    if (resultHash === '' || resultHash.startsWith(COMPARED)) continue
     wanted.add(resultHash)
     responses = Math.max(responses, history.steps + 1 - step)
   }
