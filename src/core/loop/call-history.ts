@@ -117,11 +117,9 @@ export function addToHistory(history: CallHistory, made: ToolCallRecord, step: n
     mayBeNew: mayBeNew || undefined,
   }
   const oldest = step - Math.min(responses, WINDOW) - 1
-  const kept: HistoryEntry[] = []
-  for (const [at, one] of window.entries()) if (at > window.length - WINDOW || one.step > oldest) kept.push(one)
-  kept.push(entry)
+  const kept = window.filter((one, at) => at > window.length - WINDOW || one.step > oldest)
   return {
-    window: kept.length > MAX_WINDOW ? kept.slice(-MAX_WINDOW) : kept,
+    window: [...kept.slice(1 - MAX_WINDOW), entry],
     repeats: {
       equal: last && isSamePair(last, made, true) ? repeats.equal + 1 : 1,
       similar: last && isSamePair(last, made, false) ? repeats.similar + 1 : 1,

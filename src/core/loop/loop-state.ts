@@ -135,12 +135,6 @@ function observeCalls(loopState: LoopState, reader: CallReader, index: number, o
   }
 }
 
-/** Returns the assistant message at an index of the transcript; `undefined` if it is another message, or not kept. */
-function stepAt(steps: readonly AssistantMessage[], at: number): AssistantMessage | undefined {
-  for (const step of steps) if (step.index === at) return step
-  return undefined
-}
-
 /**
  * True if the message at `index` makes the calls that were observed last, as far as that is known without their ids.
  */
@@ -162,7 +156,7 @@ function firstUnobserved(
   answer: AssistantMessage | undefined,
 ): number {
   const hashOf = (step: AssistantMessage) => assistantHash(step, conversation)
-  const expected = stepAt(steps, newestIndex)
+  const expected = steps.find(({ index }) => index === newestIndex)
   const isThere = expected !== undefined && hashOf(expected) === assistantHashes.at(-1)
   // An answer without ids may say what an older one said.
   const firstNew = isSameRun && newer > 0 ? state.assistantMessages.at(-newer)?.index : undefined
@@ -246,7 +240,7 @@ export function observeTranscript(loopState: LoopState, transcript: Transcript, 
     if (isSameRun && isLoopReport(conversation, index)) next = { ...next, memory: harnessWarned(next.memory, policy) }
     // The results of an answer at the end are still to come.
     if (index === last && (transcript.skipsLast || conversation.role(index) === 'assistant')) continue
-    const step = stepAt(steps, index)
+    const step = steps.find((one) => one.index === index)
     // All words of humans in it began this run, or an earlier one.
     if (isSameRun && conversation.role(index) !== 'assistant') continue
     const isNewest = answer !== undefined && step !== undefined && step === shown
