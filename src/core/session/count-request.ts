@@ -1,10 +1,9 @@
 /** How one more request changes its session. */
 
-import { type Amounts, amountsBy, type LimitPair, NO_LIMITS } from '../budget/meters.ts'
+import { amountsBy, type LimitPair } from '../budget/meters.ts'
 import { isReached, ratesOf } from '../budget/velocity.ts'
 import type { Conversation } from '../conversation/conversation.ts'
 import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
-import type { BudgetPolicy } from '../decide.ts'
 import type { Hash } from '../hash.ts'
 import { INITIAL_LOOP_STATE, type LoopState, observeTranscript, skipTranscript } from '../loop/loop-state.ts'
 import { inMode, type LoopMode } from '../loop/patterns.ts'
@@ -33,7 +32,7 @@ import {
   type WarningReaction,
   withIds,
 } from './session.ts'
-import { findThread, replacesQuestion } from './thread.ts'
+import { type Continuation, findThread, replacesQuestion } from './thread.ts'
 
 /** How many user messages a thread remembers. */
 const MAX_USER_MESSAGES = 16
@@ -46,8 +45,8 @@ const MAX_REPEATS = 32
  */
 const MAX_MID_STEPS = 3
 
-/** The thread and run in which a request is counted. */
-interface Place {
+/** The thread and run in which a request is counted. `newer` is unset where that is not known. */
+interface Place extends Pick<Continuation, 'answer' | 'least' | 'repeatsStep' | 'newer'> {
   /** The thread it is counted in; unset if it begins one. */
   readonly known?: Thread
   /** The same thread if its conversation continues; unset if the conversation begins again. */
@@ -62,15 +61,8 @@ interface Place {
   readonly skipsHistory?: boolean
   /** The last message is the harness's, although it looks like a user's. */
   readonly skipsLast?: boolean | undefined
-  /** The newest relayed answer that it shows. */
-  readonly answer?: RelayedAnswer | undefined
   /** What the transcript shows counts where that is more: Governor did not relay all of it. */
   readonly isUnknown: boolean
-  /** See `Continuation`. */
-  readonly least?: number | undefined
-  readonly repeatsStep?: boolean | undefined
-  /** How many answers it shows that its thread has not shown, whatever they say; unset where that is not known. */
-  readonly newer?: number | undefined
   readonly midSteps?: number
   readonly branch?: Branch | undefined
   /** A thread that had an answer of this one, and the same without it. */
@@ -115,11 +107,13 @@ function placeOf(session: Session, request: Request): Place {
   const isHarness = facts.isByAgent === true || asksForRest || midSteps >= MAX_MID_STEPS
   const thread = dropsMessage || (seemsNew && isHarness) ? withoutMessage(found.thread) : found.thread
   const isNewRun = seemsNew && !isHarness
+  let run = isNewRun ? newRun : thread.run
+  if (!isNewRun && cutSteps > 0) run = { ...run, counts: add(run.counts, { iterations: cutSteps }) }
   return {
     known: thread,
     from: dropsHistory ? undefined : thread,
     replaces: found.thread,
-    run: isNewRun ? newRun : cutSteps ? withIterations(thread.run, cutSteps) : thread.run,
+    run,
     over: isNewRun ? thread.run : undefined,
     skipsLast: (dropsMessage || isHarness) && !isNewRun && facts.endsInUserMessage,
     answer,
@@ -132,10 +126,6 @@ function placeOf(session: Session, request: Request): Place {
     branch: isNewRun ? undefined : thread.branch,
     loopState: dropsHistory || asksBefore ? undefined : thread.loopState,
   }
-}
-
-function withIterations(run: Run, iterations: number): Run {
-  return { ...run, counts: add(run.counts, { iterations }) }
 }
 
 /**
@@ -310,11 +300,6 @@ function recentRequest(fingerprint: string, iteration: number, before: RecentReq
   }
 }
 
-/** Returns the limits of a run that begins which its system text states; 0 for the others. */
-function announcedOf({ announce }: BudgetPolicy, limits: Amounts): Amounts {
-  return announce.length === 0 ? NO_LIMITS : amountsBy((name) => (announce.includes(name) ? limits[name] : 0))
-}
-
 /**
  * Returns a run after one more request. `before`: the same request as it was counted before; unset if it is new. Node
  * 20 takes many microseconds for a literal with members after a spread, so this one and that of `threadAfter` name
@@ -360,7 +345,7 @@ function runAfter(
     timeLimits,
     velocity: budget.velocity,
     // The same in every request of a run, whatever its client or an operator changes meanwhile.
-    announced: run.announced ?? announcedOf(budget, inForce.run),
+    announced: run.announced ?? amountsBy((name) => (budget.announce.includes(name) ? inForce.run[name] : 0)),
     upstream,
     model,
     agent,

@@ -16,7 +16,7 @@ import { MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } f
 const IDLE_MS = 600_000
 
 /** How a request continues a thread; what is unset is not so, or not shown. */
-interface Continuation {
+export interface Continuation {
   readonly thread: Thread
   /** It begins another run, with a user message that the thread has not shown. */
   readonly isNewRun?: boolean
@@ -37,9 +37,9 @@ interface Continuation {
   /** It has this number in its run, or a higher one: answers that it shows came from other replicas. */
   readonly least?: number | undefined
   /** It shows no other answers than the request before: a step in other bytes, of an answer that is not identified. */
-  readonly repeatsStep?: boolean
+  readonly repeatsStep?: boolean | undefined
   /** How many answers the transcript shows after the newest one of the thread, which may say the same. */
-  readonly newer?: number
+  readonly newer?: number | undefined
   /** How many answers with calls it shows although their iterations were taken back: they were executed. */
   readonly cutSteps?: number
 }
