@@ -176,11 +176,6 @@ export function withResults(
   return withAmounts(bytes, added, plus)
 }
 
-/** Returns the tools of the calls in a message, by id. */
-function toolsOf(conversation: Conversation, step: AssistantMessage | undefined): ReadonlyMap<string, string> {
-  return new Map(step ? conversation.calls(step.index).map(({ id, name }) => [id, name]) : [])
-}
-
 /** Returns true if reading should stop before a message: others wait, or the calls of its results are decoded first. */
 function stopsBefore(conversation: Conversation, hasResults: boolean, newest: AssistantMessage | undefined): boolean {
   if (conversation.work?.isDue) return true
@@ -213,7 +208,7 @@ export function advance(
     // A harness's words, or a system text, may stand after those of a user.
     if (role === 'assistant' || role === 'tool' || hasResults) endsInUserMessage = false
     if (hasResults) {
-      tools ??= toolsOf(conversation, newest)
+      tools ??= new Map(newest && conversation.calls(newest.index).map(({ id, name }) => [id, name]))
       resultBytes = withResults(resultBytes, conversation, index, tools)
     }
     if (role === 'assistant') {

@@ -395,8 +395,7 @@ export function usedSinceReset(
 
 /** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */
 export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
-  for (const one of run.recentRequests) if (one.fingerprint === fingerprint) return one
-  return undefined
+  return run.recentRequests.find((one) => one.fingerprint === fingerprint)
 }
 
 /** Returns the recent requests of a run with a change of one of them. */
@@ -410,8 +409,7 @@ export function withRecent(
 
 /** Returns whether a request is relayed although its run is over. */
 export function isLate({ demands = [] }: Run, fingerprint: string): boolean {
-  for (const { lateIn } of demands) if (lateIn === fingerprint) return true
-  return false
+  return demands.some(({ lateIn }) => lateIn === fingerprint)
 }
 
 /** Returns ids of responses with further ones, each once: the newest are kept, and are the last. */

@@ -143,14 +143,12 @@ interface KeptAnswer {
   readonly isOnly: boolean
 }
 
-const NOT_KEPT: KeptAnswer = { ids: [], calls: undefined, isOnly: false }
-
 /** Records the calls of an answer before the client has its end, and whether the answer is whole. */
 export function noteRelayed(
   session: Session,
   request: CountedRequest,
   answer: Delivered,
-  { ids, calls, isOnly } = NOT_KEPT,
+  { ids, calls, isOnly }: Partial<KeptAnswer> = {},
 ): Session {
   const thread = threadOf(session, request)
   const sent = thread && retryOf(thread.run, request)
@@ -216,11 +214,6 @@ export function noteAcknowledged(session: Session, request: CountedRequest): Ses
 /** What a request counts that is a model call. */
 export const ONE_ITERATION = { iterations: 1 }
 
-/** Takes an iteration back from a session. */
-function withoutIteration(session: Session): Session {
-  return { ...session, counts: minus(session.counts, ONE_ITERATION) }
-}
-
 /**
  * Returns settings of a run, or of its session, where an iteration of the run is taken back: if an operator has reset
  * them since, they began one iteration earlier.
@@ -261,10 +254,10 @@ export function releaseIteration(
   const operator = withoutBefore(run.operator, run, sent.iteration)
   const change = { failedAs, quietSince, counts: minus(run.counts, ONE_ITERATION), recentRequests, operator }
   const ofSession = withoutBefore(session.operator, run, sent.iteration)
-  const after = { ...withThread(recorded, thread, {}, change), operator: ofSession }
   // Requests after the end of a run are not counted, but for those that are relayed.
   const wasCounted = !run.finalAnswer || isLate(run, request.fingerprint)
-  return wasCounted ? withoutIteration(after) : after
+  const counts = wasCounted ? minus(session.counts, ONE_ITERATION) : session.counts
+  return { ...withThread(recorded, thread, {}, change), counts, operator: ofSession }
 }
 
 /**
@@ -279,7 +272,7 @@ export function endRun(session: Session, request: CountedRequest, answer: FinalA
   const ended = { at: run.askedAt, counts: isBeyond ? minus(made, ONE_ITERATION) : made }
   const finalAnswer = { ...answer, ended: run.finalAnswer?.ended ?? ended }
   const after = withThread(session, thread, {}, { finalAnswer })
-  return isBeyond && !run.finalAnswer ? withoutIteration(after) : after
+  return isBeyond && !run.finalAnswer ? { ...after, counts: minus(after.counts, ONE_ITERATION) } : after
 }
 
 /**
