@@ -60,20 +60,22 @@ interface SearchContext extends CallHistory {
   readonly limits: LoopPolicy
   /** By how many repetitions the thresholds are lower: 1 after a warning, else 0. */
   readonly less: number
-  /** Results are compared for certain equality; if false, results that are perhaps equal are equal. */
-  readonly isCertain: boolean
 }
 
 /**
- * Returns how often is too often: more for a loop that waits, one less, but at least 2, for another after a warning.
+ * Returns the loop that the newest call completes; `undefined` if it completes none. `isCertain`: results are compared
+ * for certain equality; if false, results that are perhaps equal are equal.
  */
-function patience(threshold: number, isWaiting: boolean, { limits, less }: SearchContext): number {
+type Find = (context: SearchContext, isCertain: boolean) => FoundLoop | undefined
+
+/** Returns how often is too often: more for a loop that waits, `less`, but at least 2, for another. */
+function patience(threshold: number, isWaiting: boolean, { limits, less }: Pick<SearchContext, 'limits' | 'less'>) {
   return isWaiting ? threshold * limits.pollMultiplier : Math.max(2, threshold - less)
 }
 
 /** Equal calls and results in a row, or in the window with one new call between that changes nothing. */
-function equalCalls(context: SearchContext): FoundLoop | undefined {
-  const { window, last, repeats, limits, isCertain, handledAt } = context
+const equalCalls: Find = (context, isCertain) => {
+  const { window, last, repeats, limits, handledAt } = context
   const calls: FoundLoop['calls'] = [last.call]
   let isWaiting = repeats.isPoll
   let count = isCertain ? repeats.equal : repeats.similar
@@ -113,8 +115,7 @@ function equalCalls(context: SearchContext): FoundLoop | undefined {
 const LAPS = 2
 
 /** Two calls in turn (ABAB). After a warning, one new lap is enough. */
-function twoInTurn(context: SearchContext): FoundLoop | undefined {
-  const { window, limits, less, isCertain, handledAt } = context
+const twoInTurn: Find = ({ window, limits, less, handledAt }, isCertain) => {
   const [first, second] = window.slice(-2)
   if (!first || !second || isSamePair(first, second, isCertain)) return undefined
   const isWaiting = first.isPoll === true || second.isPoll === true
@@ -133,8 +134,8 @@ function twoInTurn(context: SearchContext): FoundLoop | undefined {
 }
 
 /** Responses in a row whose calls and results all occurred before. */
-function standstill(context: SearchContext): FoundLoop | undefined {
-  const { window, steps, limits, isCertain, handledAt } = context
+const standstill: Find = (context, isCertain) => {
+  const { window, steps, limits, handledAt } = context
   const since = Math.max(handledAt, isCertain ? context.mayBeNewsAt : context.newsAt)
   const calls = new Set<Hash>()
   let span = 0
@@ -154,10 +155,9 @@ function standstill(context: SearchContext): FoundLoop | undefined {
 }
 
 /** One call in a row, whatever its results. A warning about another loop does not lower its threshold. */
-function sameCallInARow(context: SearchContext): FoundLoop | undefined {
-  const { window, repeats, limits, last } = context
+const sameCallInARow: Find = ({ window, repeats, limits, last }) => {
   const { any: count, isPoll: isWaiting } = repeats
-  if (count < patience(limits.sameCallAnyResult, isWaiting, { ...context, less: 0 })) return undefined
+  if (count < patience(limits.sameCallAnyResult, isWaiting, { limits, less: 0 })) return undefined
   const hasNews = window.slice(1 - count).some(({ mayBeNew }) => mayBeNew)
   return { calls: [last.call], count, span: count, hasNews, isWaiting }
 }
@@ -168,8 +168,7 @@ const CHANGE = 'Try a different approach.'
 export type Pattern = 'ping_pong' | 'cycle' | 'repetition' | 'same_call'
 
 interface PatternRow {
-  /** Returns the loop that the newest call completes; `undefined` if it completes none. */
-  readonly find: (context: SearchContext) => FoundLoop | undefined
+  readonly find: Find
   /** The pattern counts responses, so it is looked for only at the last call of a response. */
   readonly isOfResponses?: true
   /**
@@ -226,13 +225,13 @@ export function findLoop(history: CallHistory, limits: LoopPolicy, isWarned: boo
   const last = history.window.at(-1)
   // A call that was never made before completes no loop.
   if (!last || (last.isNew && history.repeats.any === 1)) return undefined
+  const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, ...history }
   for (const isCertain of [true, false]) {
-    const context: SearchContext = { last, limits, less: isWarned ? 1 : 0, isCertain, ...history }
     let best: Loop | undefined
     for (const pattern of among) {
       const { find, isOfResponses } = PATTERNS[pattern]
       if (isOfResponses && !isLast) continue
-      const found = find(context)
+      const found = find(context, isCertain)
       if (!found) continue
       const loop = { pattern, ...found, hasNews: found.hasNews || !isCertain }
       if (!best || (loop.hasNews === best.hasNews ? loop.span > best.span : best.hasNews)) best = loop
