@@ -173,7 +173,7 @@ function withoutInherited(threads: readonly Thread[], known: Thread): readonly T
   const root = known.branch ? known.branch.root : known.id
   return threads.map((thread) => {
     const { branch, run } = thread
-    if (thread === known || !branch?.mayBeRewind || branch.root !== root || branch.at < known.run.askedAt) return thread
+    if (!branch?.mayBeRewind || branch.root !== root || branch.at < known.run.askedAt) return thread
     const counts = minus(run.counts, { iterations: branch.ahead })
     return { ...thread, branch: { ...branch, ahead: 0, mayBeRewind: undefined }, run: { ...run, counts } }
   })
@@ -207,7 +207,7 @@ function numberOf(
   const answered = before?.answered ?? 1
   // Without a session id, equal first requests of a run may come from several agents.
   const mayRepeat = !(isDerived && facts.endsInUserMessage) && !run.finalAnswer
-  const isRepeat = before !== undefined && mayRepeat && answered >= MAX_REPEATS
+  const isRepeat = mayRepeat && answered >= MAX_REPEATS
   if (before && !isRepeat) return { iteration: before.iteration, resendCount: undefined }
   // A run that was stopped counts no more.
   const { iterations = 0 } = run.counts
@@ -366,11 +366,9 @@ function runAfter(
 function toolCallsAfter(place: Place, facts: RequestFacts, isRetry: boolean): number {
   const { run, answer, isUnknown, skipsHistory = false } = place
   const { tool_calls = 0 } = run.counts
-  const newest = facts.assistantHashes.at(-1)
   // A request that was changed and sent again shows the same calls again, as does one after an answer without calls;
   // those in another's history are not its own.
-  const isCounted =
-    isRetry || newest === undefined || showsNewest(place, facts) || skipsHistory || facts.callCounts.at(-1) === 0
+  const isCounted = isRetry || showsNewest(place, facts) || skipsHistory || facts.callCounts.at(-1) === 0
   const inRun = run.recentRequests.length > 0 ? (facts.callCounts.at(-1) ?? 0) : facts.newToolCalls
   const after = isCounted ? tool_calls : tool_calls + (answer ? countShown(answer, facts) : inRun)
   return isUnknown ? Math.max(facts.toolCalls - (run.inherited?.tool_calls ?? 0), after) : after
@@ -428,7 +426,7 @@ function threadAfter(
   const kept = previous === undefined ? undefined : from
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
   // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
-  const continued = over && from && midSteps ? withoutMessage({ ...from, run: over }).run : undefined
+  const continued = over && from && midSteps ? withoutMessage(from).run : undefined
   // The request that ends a run shows the calls of its newest answer.
   const newCalls = showsNewest(place, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
   const continuedFrom = from?.continuedFrom
@@ -491,7 +489,7 @@ function countsAfter(
 ): Counts {
   const more = minus(after.counts, before.counts)
   // An answer that broke off counts once the client shows that it executed its calls.
-  const { iterations: cut = 0 } = known && !over ? minus(before.counts, known.run.counts) : NO_COUNTS
+  const cut = known && !over ? (before.counts.iterations ?? 0) - (known.run.counts.iterations ?? 0) : 0
   let iterations = Number(more.iterations !== undefined) + cut
   let { tool_calls = 0 } = more
   if (before.finalAnswer) {

@@ -133,11 +133,10 @@ function shownAnswer(
           known.set(id, known.has(id) ? undefined : { thread, answer, at, isNewest, isLast })
         }
     let found: ShownAnswer | undefined
+    // A client may join the calls of several answers into one message: the newest of them is the last.
     for (const one of known?.values() ?? []) {
       if (!one || (found && found.thread !== one.thread)) return undefined
-      // A client may join the calls of several answers into one message.
-      const relayed = one.thread.relayed ?? []
-      if (!found || relayed.indexOf(one.answer) > relayed.indexOf(found.answer)) found = one
+      found = one
     }
     if (found) return found
     isNewest = false
@@ -258,8 +257,7 @@ function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | un
   if (found.asksBefore || isNextOf(shown)) return found
   if (showsNewestToo(shown, facts)) return { ...found, answer: undefined }
   const { isFirst, isFollowed } = shown.answer
-  const newest = shown.thread.run.recentRequests.at(-1)
-  const isInFlight = newest !== undefined && newest.outcome === undefined
+  const isInFlight = shown.thread.run.recentRequests.at(-1)?.outcome === undefined
   const isFork = (isFirst && !isFollowed) || isInFlight
   if (found.isNewRun) return undefined
   return { ...found, branch: isFork ? 'fork' : 'rewind' }
@@ -344,7 +342,7 @@ function dropsLast({ endsInUserMessage, userMessageHashes: known, userMessageCou
  */
 function repeatsAnswer(thread: Thread, { assistantHashes, messages }: RequestFacts): boolean {
   const [before, last] = assistantHashes.slice(-2)
-  if (before === undefined || before !== last || before !== thread.newest) return false
+  if (before !== last || before !== thread.newest) return false
   return messages >= (thread.messages ?? 0) && !isReleased(thread)
 }
 
