@@ -9,8 +9,15 @@ export const LABELS = ['none', 'folder', 'task'] as const
 
 export type Labels = (typeof LABELS)[number]
 
-/** How agents write the working directory into their prompts: what stands before the path, and what after it. */
-const FOLDERS: readonly { readonly before: string; readonly after: string }[] = [
+/** The most characters of a path and of a label. */
+const MAX_PATH = 256
+const MAX_LABEL = 48
+
+/**
+ * How agents write the working directory into their prompts: what stands before the path, which goes from its root on
+ * (`/a/b`, `~/b`, `C:\\a\\b`), and what after it.
+ */
+const PATTERNS = [
   // codex
   { before: '<cwd>', after: '</cwd>' },
   // Claude Code, opencode, pi, Copilot CLI, cline, gemini-cli: `Working directory: /a/b`, `working directory is: /a/b`
@@ -19,16 +26,7 @@ const FOLDERS: readonly { readonly before: string; readonly after: string }[] = 
   { before: 'working in the directory: ?[`"\']?', after: '[`"\']?\\.?[ \\t]{0,8}(?:$|\\n)' },
   // gemini-cli: the first entry of a list
   { before: 'workspace directories:(?:\\*\\*)?\\s{0,8}- ', after: '(?:$|\\n)' },
-]
-
-/** The most characters of a path and of a label. */
-const MAX_PATH = 256
-const MAX_LABEL = 48
-
-/** A path from its root on: `/a/b`, `~/b`, `C:\\a\\b`. */
-const PATTERNS = FOLDERS.map(({ before, after }) => {
-  return new RegExp(`${before}((?:~?/|[a-z]:[\\\\/])[^\\n<>"'\`()]{1,${MAX_PATH}}?)${after}`, 'i')
-})
+].map(({ before, after }) => new RegExp(`${before}((?:~?/|[a-z]:[\\\\/])[^\\n<>"'\`()]{1,${MAX_PATH}}?)${after}`, 'i'))
 
 /** Messages that are read, and characters of each text: the folder stands in the first ones. */
 const MAX_MESSAGES = 8

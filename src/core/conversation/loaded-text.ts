@@ -20,11 +20,6 @@ function namesOf(text: string): readonly string[] {
   return name === undefined ? [tag] : [tag, name]
 }
 
-/** Returns the values of the arguments of a call, which may be no JSON. */
-function valuesIn(text: string): readonly unknown[] {
-  return text.length > MAX_ARGUMENTS ? [] : Object.values(parseObject(text) ?? {})
-}
-
 /** Returns the index of the answer whose results stand right before a message, or in it; -1 if none do. */
 function answerBefore(conversation: Conversation, index: number): number {
   let hasResults = false
@@ -46,6 +41,8 @@ export function withoutLoaded(conversation: Conversation, index: number): readon
   if (names.every(({ length }) => length === 0)) return texts
   const answer = answerBefore(conversation, index)
   if (answer < 0) return texts
-  const asked = new Set(conversation.calls(answer).flatMap((call) => valuesIn(call.arguments)))
+  const asked = new Set<unknown>()
+  for (const { arguments: text } of conversation.calls(answer))
+    if (text.length <= MAX_ARGUMENTS) for (const value of Object.values(parseObject(text) ?? {})) asked.add(value)
   return texts.filter((_, at) => !names[at]?.some((name) => asked.has(name)))
 }

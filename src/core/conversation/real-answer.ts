@@ -1,6 +1,6 @@
 /** Tells whether a model's last text is an answer, rather than reasoning or a tool call written as text. */
 
-import { afterString, isObject, type Json, parseForeign } from '../json-object.ts'
+import { afterString, isObject, parseForeign } from '../json-object.ts'
 import { FOOTER_START } from '../terminal.ts'
 
 /** A word for a call, a part of one, or reasoning; models differ in brackets, bars, namespaces and ends. */
@@ -141,7 +141,7 @@ function isOnlyCalls(text: string): boolean {
 
 function isCallText(text: string): boolean {
   try {
-    return areCalls(parseForeign(text) as Json)
+    return areCalls(parseForeign(text))
   } catch {
     return false
   }
