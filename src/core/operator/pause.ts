@@ -50,7 +50,11 @@ export function pauseOf(pauses: readonly Pause[], of: PauseScope, now: number): 
  * over.
  */
 export function withoutPause(pauses: readonly Pause[], scope: PauseScope, now: number): readonly Pause[] {
-  if (isSameScope(scope, {})) return []
+  return isSameScope(scope, {}) ? [] : besides(pauses, scope, now)
+}
+
+/** Returns the pauses that are not over, and have another scope. */
+function besides(pauses: readonly Pause[], scope: PauseScope, now: number): readonly Pause[] {
   return pauses.filter((one) => holdsAt(one, now) && !isSameScope(one, scope))
 }
 
@@ -59,19 +63,14 @@ export function endsPause(pauses: readonly Pause[], scope: PauseScope, now: numb
   return isSameScope(scope, {}) || pauses.some((one) => holdsAt(one, now) && isSameScope(one, scope))
 }
 
-/** Returns the pauses that stand beside one more: those of its scope, and those that are over, do not. */
-function besides(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
-  return pauses.filter((one) => holdsAt(one, pause.since) && !isSameScope(one, pause))
-}
-
 /** True if there is room for one more pause. */
 export function hasRoom(pauses: readonly Pause[], pause: Pause): boolean {
-  return besides(pauses, pause).length < MAX_PAUSES
+  return besides(pauses, pause, pause.since).length < MAX_PAUSES
 }
 
 /** Returns the pauses with one more, in place of one with the same scope, and without those that are over. */
 export function withPause(pauses: readonly Pause[], pause: Pause): readonly Pause[] {
-  return [...besides(pauses, pause), pause].slice(-MAX_PAUSES)
+  return [...besides(pauses, pause, pause.since), pause].slice(-MAX_PAUSES)
 }
 
 /** Returns how much is paused at `now`; `undefined` if nothing is. */

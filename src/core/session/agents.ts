@@ -40,10 +40,9 @@ export function inTree(
 const SPAWNED_AT = 'at '
 
 /** Returns the memory with agents that were started in a second: those of the last minute stand by the second. */
-export function withSpawned(memory: GuardMemory | undefined, { count, second }: Spawned, now: number): GuardMemory {
-  const after: Record<string, number> = {}
-  for (const [key, known] of Object.entries(memory ?? {}))
-    if (!key.startsWith(SPAWNED_AT) || isRecent(key, now)) after[key] = known
+export function withSpawned(memory: GuardMemory, { count, second }: Spawned, now: number): GuardMemory {
+  const kept = Object.entries(memory).filter(([key]) => !key.startsWith(SPAWNED_AT) || isRecent(key, now))
+  const after = Object.fromEntries(kept)
   const at = `${SPAWNED_AT}${second}`
   after[at] = (after[at] ?? 0) + count
   after['spawned'] = (after['spawned'] ?? 0) + count
