@@ -7,7 +7,7 @@
 import { STEPS_PER_CALL, STEPS_PER_VALUE, type Work } from '../bounds/work.ts'
 import type { Conversation, ToolCall } from '../conversation/conversation.ts'
 import { branded, type Hash, hashOf, hashOfText } from '../hash.ts'
-import { countValues } from '../json-object.ts'
+import { countValues, textOf } from '../json-object.ts'
 import { type CallHistory, MAX_CALLS, type ToolCallRecord } from './call-history.ts'
 import { isExempt, type LoopPolicy } from './patterns.ts'
 import {
@@ -26,10 +26,6 @@ const COSMETIC: ReadonlySet<string> = new Set(['description', 'task_progress'])
 const INTENT = 'i'
 const WORDS = /^\s*\p{L}\S*\s+\p{L}/u
 
-function isCosmetic(key: string, value: unknown): boolean {
-  return COSMETIC.has(key) || (key === INTENT && typeof value === 'string' && WORDS.test(value))
-}
-
 /** A string that is not closed goes on to the end: to look for its end from each of its quotes is not linear. */
 const STRING = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"?/g
 const NUMBER = /-?\d[\d.eE+-]*/g
@@ -43,7 +39,8 @@ function sorted(value: unknown, isArguments = false): string {
     return `[${members.join()}]`
   }
   const keys = Object.keys(value).sort()
-  const others = isArguments ? keys.filter((key) => !isCosmetic(key, Reflect.get(value, key))) : keys
+  const isIntent = (key: string) => key === INTENT && WORDS.test(textOf(Reflect.get(value, key)))
+  const others = isArguments ? keys.filter((key) => !COSMETIC.has(key) && !isIntent(key)) : keys
   for (const key of others.length > 0 ? others : keys)
     members.push(`${JSON.stringify(key)}:${sorted(Reflect.get(value, key))}`)
   return `{${members.join()}}`
