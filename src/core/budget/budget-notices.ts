@@ -68,7 +68,6 @@ export const DEFAULT_TEXTS = {
     'the last message again then.',
 }
 
-/** The templates of all texts about budgets. */
 export type NoticeTexts = Readonly<typeof DEFAULT_TEXTS>
 
 /** Returns what each placeholder stands for. */

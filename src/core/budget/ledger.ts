@@ -65,7 +65,6 @@ export function amountsIn(counts: Counts): TimeAmounts {
   return tableBy(TIME_LIMITS, (name) => amountIn(counts, name) ?? 0)
 }
 
-/** Returns the names of the parts of an account. */
 export function partsOf(account: object): readonly `p:${string}`[] {
   return Object.keys(account).filter((name): name is `p:${string}` => name.startsWith('p:'))
 }

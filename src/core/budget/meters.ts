@@ -250,7 +250,6 @@ export interface LimitPair {
   readonly session: Amounts
 }
 
-/** Returns an amount for each meter with a limit. */
 export function amountsBy(amount: (name: LimitName) => number): Amounts {
   return tableBy(LIMITS, amount)
 }
@@ -269,7 +268,6 @@ export function amountsOf(counts: Counts, seconds: number): Amounts {
   return amountsBy((name) => amountIn(counts, name) ?? seconds)
 }
 
-/** No limit on any meter. */
 export const NO_LIMITS: Amounts = amountsBy(() => 0)
 
 /** `used` of `max`, in the meter's unit; iterations and runs include the current one. */

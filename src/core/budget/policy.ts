@@ -28,7 +28,6 @@ export interface ByRule<Settings> {
   readonly rules: readonly Rule<Settings>[]
 }
 
-/** The facts of a request that rules match. */
 interface RuleSubject {
   readonly model: string
   readonly upstream: string

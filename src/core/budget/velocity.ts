@@ -37,7 +37,6 @@ export interface Velocity {
 /** The longest time for which a request waits, in milliseconds: clients wait longer for the first byte. */
 export const MAX_SLOWED_MS = 30_000
 
-/** A meter of a rate. */
 export type RateMeter = Meter<RateLimitName> & { readonly time: MeterTime }
 
 /** What the rate reads of a session: its minutes, and when it was reset. */

@@ -20,7 +20,6 @@ export const MAX_TRANSCRIPT_TEXT = 262_144
 /** How many of the newest texts of a request are read: the texts before them were kept with earlier requests. */
 const MAX_READ = 64
 
-/** One text of a request. */
 export interface ShownText {
   readonly role: 'user' | 'assistant'
   readonly text: string
@@ -28,7 +27,6 @@ export interface ShownText {
   readonly callsNothing?: true | undefined
 }
 
-/** One text of a transcript. */
 export interface TranscriptEntry extends ShownText {
   /** Counts the texts of a session from 1, those included that were dropped. */
   readonly number: number

@@ -50,7 +50,6 @@ export interface TranscriptState {
   readonly system: { readonly hash: Hash; readonly fields: string } | undefined
 }
 
-/** The state before the first message. */
 export const EMPTY_TRANSCRIPT: TranscriptState = {
   length: 0,
   userMessageHashes: [],

@@ -11,7 +11,6 @@ export type LoopMode = 'observe' | 'warn' | 'enforce'
 /** `default` masks what is volatile in results and sorts their lines; `none` compares results letter by letter. */
 export type MaskMode = 'default' | 'none'
 
-/** The settings of the loop guard. */
 export interface LoopPolicy {
   readonly enabled: boolean
   readonly mode: LoopMode
@@ -209,10 +208,8 @@ export const PATTERNS: Readonly<Record<Pattern, PatternRow>> = {
   },
 }
 
-/** The names of all patterns. */
 export const NAMES = namesOf(PATTERNS)
 
-/** A loop that was found. */
 export interface Loop extends FoundLoop {
   readonly pattern: Pattern
 }

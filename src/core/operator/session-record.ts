@@ -73,10 +73,8 @@ export interface RunRecord {
   readonly terminal: Terminal | undefined
 }
 
-/** A run whose end is known. */
 export type EndedRun = RunRecord & { readonly state: EndState }
 
-/** The record of a session, see above. */
 export interface SessionRecord {
   /** The client's own name for it, which may be a secret. */
   readonly name: string | undefined
@@ -178,7 +176,6 @@ export function withTools(record: SessionRecord, thread: number, tools: readonly
   return { ...record, iterations: iterations.with(at, { ...entry, tools: kept }) }
 }
 
-/** Adds a finished run. */
 export function withRun(record: SessionRecord, run: RunRecord): SessionRecord {
   return { ...record, runs: [...record.runs.slice(1 - MAX_RUNS_KEPT), run] }
 }

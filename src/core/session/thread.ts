@@ -47,7 +47,6 @@ export interface Continuation {
 /** The best kind is the first. */
 const KINDS = ['whole', 'lost_beginning', 'dropped_message', 'summary'] as const
 
-/** How well a transcript fits a thread. */
 interface Fit {
   readonly thread: Thread
   /** See `fitOf`. */
