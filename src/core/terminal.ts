@@ -84,8 +84,6 @@ interface ReasonRow {
   readonly footer: string
   /** The run resumes when its limit is raised. */
   readonly mayResume?: true
-  /** A loop ended the run, which is named to clients that ask again. */
-  readonly isLoop?: true
   /** It is a command, which is carried out even if Governor only observes. */
   readonly isCommand?: true
 }
@@ -112,7 +110,6 @@ export const GUARD_REASONS = {
   loop_guard: {
     state: 'loop_detected',
     footer: 'the agent was in a loop',
-    isLoop: true,
     notices: [
       { text: 'You appear to be repeating the same action', end: "'.)" },
       { text: 'Before you call it again, check whether its precondition is met', end: 'before polling again.' },

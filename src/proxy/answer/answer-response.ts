@@ -11,7 +11,6 @@ import {
   footerAfter,
   footerOf,
   type Limit,
-  REASONS,
   type Terminal,
   terminalOf,
   textWithFooter,
@@ -312,7 +311,7 @@ async function record(
   const isHalf = isStop && terminal.truncated && !isLastTry(await noteAttempt(x, { isIncomplete: true }))
   const isReplayed = isStop && isRecorded && !isHalf
   if (isStop && !isReplayed) void giveBackIteration(x)
-  const loop = REASONS[reason].isLoop ? client.governorHeaders['x-governor-loop'] : undefined
+  const loop = reason === 'loop_guard' ? client.governorHeaders['x-governor-loop'] : undefined
   const shown = kept ? ({ isCall: true } as const) : { footer }
   // Frameworks take two answers with one id for one message.
   const place = x.sent.storesAnswer ? id : undefined
