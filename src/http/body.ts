@@ -2,7 +2,7 @@
 import { Readable, type Transform } from 'node:stream'
 import zlib, { type ZlibOptions } from 'node:zlib'
 import type { Client } from './client.ts'
-import { headerOf, type RawHeaders, withHeaders } from './headers.ts'
+import { headerOf, type RawHeaders, valuesOf, withHeaders } from './headers.ts'
 import type { UpstreamCall } from './upstream.ts'
 
 /** The client left before its request was complete. */
@@ -171,8 +171,7 @@ export function isReadable(encoding: string): boolean {
 
 /** Returns headers without codings that this process can't read; `identity` if none is left. */
 export function withReadableCodings(headers: RawHeaders): RawHeaders {
-  const values = headers.filter((_, at) => at % 2 === 1 && headers[at - 1]?.toLowerCase() === 'accept-encoding')
-  const asked = values.flatMap((value) => value.split(','))
+  const asked = valuesOf(headers, 'accept-encoding').flatMap((value) => value.split(','))
   const isRefused = (one: string) => /;\s*q=0(?:\.0*)?\s*$/i.test(one)
   const nameOf = (one: string) => one.replace(/;.*/s, '').trim().toLowerCase()
   const kept = asked.filter((one) => isRefused(one) || nameOf(one) === '' || isReadable(nameOf(one)))

@@ -1,5 +1,5 @@
 /** The credentials of a request: whose they are, which go upstream, and which only Governor and its clients share. */
-import { headerOf, type RawHeaders } from './headers.ts'
+import { fieldsKept, headerOf, type RawHeaders } from './headers.ts'
 
 /** Where clients send keys: names of headers, in lower case, and of parameters in the query. */
 export interface CredentialPlaces {
@@ -65,13 +65,7 @@ function holdsAny(text: string, values: readonly string[]): boolean {
  * admin token, which no upstream may see.
  */
 export function withoutValues(headers: RawHeaders, values: readonly string[]): RawHeaders {
-  if (values.length === 0) return headers
-  const kept: string[] = []
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const [name = '', value = ''] = headers.slice(at, at + 2)
-    if (!holdsAny(`${name}: ${value}`, values)) kept.push(name, value)
-  }
-  return kept
+  return values.length === 0 ? headers : fieldsKept(headers, (name, value) => !holdsAny(`${name}: ${value}`, values))
 }
 
 export function withoutValuesInQuery(target: string, values: readonly string[]): string {

@@ -42,21 +42,24 @@ export function headerOf(headers: RawHeaders, name: string): string | undefined 
   return undefined
 }
 
+/** Returns the values of all fields of a name in lower case. */
+export function valuesOf(headers: RawHeaders, name: string): string[] {
+  const values: string[] = []
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    const field = headers[at] ?? ''
+    if (field.length === name.length && field.toLowerCase() === name) values.push(headers[at + 1] ?? '')
+  }
+  return values
+}
+
 /** Returns the content coding of a body, in lower case; `identity` if it has none. */
 export function contentEncoding(headers: RawHeaders): string {
   return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
 }
 
-const TRANSFER_ENCODING = 'transfer-encoding'
-
 /** Returns true if a body has a transfer coding that Node's parser leaves in its bytes: it undoes the chunks alone. */
 export function hasOtherTransferCoding(headers: RawHeaders): boolean {
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const name = headers[at] ?? ''
-    if (name.length !== TRANSFER_ENCODING.length || name.toLowerCase() !== TRANSFER_ENCODING) continue
-    if (headers[at + 1]?.trim().toLowerCase() !== 'chunked') return true
-  }
-  return false
+  return valuesOf(headers, 'transfer-encoding').some((value) => value.trim().toLowerCase() !== 'chunked')
 }
 
 /** Returns true if the headers say that the body is a stream of server-sent events. */
@@ -64,14 +67,20 @@ export function statesEventStream(headers: RawHeaders): boolean {
   return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')
 }
 
-/** Returns the headers without the fields that `dropped` has; names in lower case. */
-export function withoutFields(headers: RawHeaders, dropped: ReadonlySet<string>): string[] {
+/** Returns the fields for which `keeps` returns true. */
+export function fieldsKept(headers: RawHeaders, keeps: (name: string, value: string) => boolean): string[] {
   const kept: string[] = []
   for (let at = 0; at + 1 < headers.length; at += 2) {
     const name = headers[at] ?? ''
-    if (!dropped.has(name.toLowerCase())) kept.push(name, headers[at + 1] ?? '')
+    const value = headers[at + 1] ?? ''
+    if (keeps(name, value)) kept.push(name, value)
   }
   return kept
+}
+
+/** Returns the headers without the fields that `dropped` has; names in lower case. */
+export function withoutFields(headers: RawHeaders, dropped: ReadonlySet<string>): string[] {
+  return fieldsKept(headers, (name) => !dropped.has(name.toLowerCase()))
 }
 
 /** Returns the headers that are still true after the body changed. */
@@ -81,12 +90,7 @@ export function withoutBodyFields(headers: RawHeaders): string[] {
 
 /** Returns the headers or trailers of an upstream without `x-governor-` fields, which only Governor sends. */
 export function withoutGovernorHeaders(headers: RawHeaders): string[] {
-  const kept: string[] = []
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const name = headers[at] ?? ''
-    if (!name.toLowerCase().startsWith(GOVERNOR_PREFIX)) kept.push(name, headers[at + 1] ?? '')
-  }
-  return kept
+  return fieldsKept(headers, (name) => !name.toLowerCase().startsWith(GOVERNOR_PREFIX))
 }
 
 /** Returns the headers with these fields in place of those of the same name. */
@@ -96,21 +100,15 @@ export function withHeaders(headers: RawHeaders, set: Readonly<Record<string, st
   return names.size === 0 ? headers : [...withoutFields(headers, names), ...Object.entries(set).flat()]
 }
 
-const CONNECTION = 'connection'
-
 /** Returns the fields of one connection, also those that Connection names (RFC 9110, section 7.6.1). */
 function connectionFields(headers: RawHeaders): ReadonlySet<string> {
   let fields: Set<string> | undefined
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const name = headers[at] ?? ''
-    if (name.length !== CONNECTION.length || name.toLowerCase() !== CONNECTION) continue
-    for (const token of headers[at + 1]?.split(',') ?? []) {
-      const field = token.trim().toLowerCase()
-      // `keep-alive`, which nearly every message names, needs no set of its own.
-      if (HOP_BY_HOP.has(field)) continue
-      fields ??= new Set(HOP_BY_HOP)
-      fields.add(field)
-    }
+  for (const token of valuesOf(headers, 'connection').join().split(',')) {
+    const field = token.trim().toLowerCase()
+    // `keep-alive`, which nearly every message names, needs no set of its own.
+    if (field === '' || HOP_BY_HOP.has(field)) continue
+    fields ??= new Set(HOP_BY_HOP)
+    fields.add(field)
   }
   return fields ?? HOP_BY_HOP
 }

@@ -1,6 +1,7 @@
 /** The connections to all upstreams. They are kept alive; there are as many as concurrent requests. */
 import { subscribe, unsubscribe } from 'node:diagnostics_channel'
 import { Agent, buildConnector, type Dispatcher, EnvHttpProxyAgent, errors, Pool } from 'undici'
+import { pairsOf } from './headers.ts'
 
 /** HTTP_PROXY, HTTPS_PROXY and NO_PROXY: the URL of a forward proxy by the scheme of the upstream. */
 export interface Proxies {
@@ -35,11 +36,10 @@ const LOOPBACK = 'localhost,127.0.0.1,::1,[::1]'
 /** Joins fields of one name (RFC 9110, section 5.3): undici's proxy agent would send only the last. */
 function withoutRepeats(headers: readonly string[]): string[] {
   const values = new Map<string, string>()
-  for (let at = 0; at + 1 < headers.length; at += 2) {
-    const name = headers[at] ?? ''
+  for (const [name, value] of pairsOf(headers)) {
     const before = values.get(name)
     const separator = name.toLowerCase() === 'cookie' ? '; ' : ', '
-    values.set(name, before === undefined ? (headers[at + 1] ?? '') : before + separator + headers[at + 1])
+    values.set(name, before === undefined ? value : before + separator + value)
   }
   return [...values].flat()
 }
