@@ -124,9 +124,8 @@ export function rootStart(json: Buffer): number {
 }
 
 /**
- * `at` is the opening brace of an object; returns where its first key starts, or its closing brace. To walk over an
- * object, call `firstKey`, then, as long as there is a quote, `skipString`, `valueAfter`, and `nextKey` with the end of
- * the value. @throws {JsonScanError}
+ * `at` is the opening brace of an object; returns where its first key starts, or its closing brace.
+ * @throws {JsonScanError}
  */
 export function firstKey(json: Buffer, at: number): number {
   if (json[at] !== OPEN_BRACE) throw new JsonScanError('an object', at)
@@ -150,6 +149,51 @@ export function valueAfter(json: Buffer, keyEnd: number): number {
   const colon = skipSpace(json, keyEnd)
   if (json[colon] !== COLON) throw new JsonScanError('a colon', colon)
   return skipSpace(json, colon + 1)
+}
+
+/** Walks over the members of an object, which takes a step of `work` for each, without building them. */
+export class MemberWalk {
+  readonly #json: Buffer
+  readonly #work: Work | undefined
+  #at: number
+  #keyEnd = 0
+  /** Where the value of the current member starts. */
+  value = 0
+  /** Where it ends, if its reader knows that already; else 0. After the last member, the end of the object. */
+  end = 0
+
+  /** `at` is the opening brace. */
+  constructor(json: Buffer, at: number, work?: Work) {
+    this.#json = json
+    this.#work = work
+    this.#at = at
+  }
+
+  /** Goes on to the next member; false if there is none. @throws {JsonScanError} @throws {TooMuchToRead} */
+  next(): boolean {
+    const json = this.#json
+    const { value } = this
+    const at = value === 0 ? firstKey(json, this.#at) : nextKey(json, this.end || skipValue(json, value))
+    this.#at = at
+    this.end = at + 1
+    if (json[at] !== QUOTE) return false
+    this.#work?.spend(1)
+    this.#keyEnd = skipString(json, at)
+    this.value = valueAfter(json, this.#keyEnd)
+    this.end = 0
+    return true
+  }
+
+  /** True if the current member has this key. */
+  is(key: string): boolean {
+    return isString(this.#json, this.#at, this.#keyEnd, key)
+  }
+
+  /** Returns the end of the current value. @throws {JsonScanError} */
+  skip(): number {
+    this.end ||= skipValue(this.#json, this.value)
+    return this.end
+  }
 }
 
 /**

@@ -9,19 +9,15 @@ import { indexList, type ListIndex } from '../../json/list.ts'
 import {
   CLOSE_BRACKET,
   firstElement,
-  firstKey,
-  isString,
   kindAt,
+  MemberWalk,
   member,
   members,
   nextElement,
-  nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
-  skipString,
   skipValue,
-  valueAfter,
 } from '../../json/scan.ts'
 import type { Dialect } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
@@ -81,21 +77,15 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
   let hasFunctionCall = false
   let id = 0
   let name = 0
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work.spend(1)
-    const keyEnd = skipString(json, key)
-    const value = valueAfter(json, keyEnd)
-    let end = -1
-    if (isString(json, key, keyEnd, 'role')) {
-      end = skipValue(json, value)
-      role = roleOf(json, value, end, ROLES)
-    } else if (isString(json, key, keyEnd, 'content')) {
-      end = skipValue(json, value)
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) {
+    const { value } = field
+    if (field.is('role')) role = roleOf(json, value, field.skip(), ROLES)
+    else if (field.is('content')) {
       content = value
-      contentEnd = end
-    } else if (isString(json, key, keyEnd, 'tool_call_id')) id = value
-    else if (isString(json, key, keyEnd, 'tool_calls')) {
+      contentEnd = field.skip()
+    } else if (field.is('tool_call_id')) id = value
+    else if (field.is('tool_calls')) {
       calls = 0
       listed = 0
       if (json[value] === OPEN_BRACKET) {
@@ -106,18 +96,17 @@ function readItem(json: Buffer, at: number, work: Work): ChatItem {
           work.spend(1)
           call = nextElement(json, skipValue(json, call))
         }
-        end = call + 1
+        field.end = call + 1
       }
-    } else if (isString(json, key, keyEnd, 'name')) name = value
-    else if (isString(json, key, keyEnd, 'function_call')) hasFunctionCall = json[value] === OPEN_BRACE
-    key = nextKey(json, end === -1 ? skipValue(json, value) : end)
+    } else if (field.is('name')) name = value
+    else if (field.is('function_call')) hasFunctionCall = json[value] === OPEN_BRACE
   }
   // The deprecated form has a single call.
   const callCount = role !== 'assistant' ? 0 : listed > 0 || !hasFunctionCall ? listed : 1
   const hasId = id > 0 && json[id] !== LETTER_N
   const answers = role !== 'tool' ? 0 : hasId ? id : name
   const resultCount = role === 'tool' ? 1 : 0
-  return { start: at, end: key + 1, role, callCount, resultCount, content, contentEnd, calls, answers }
+  return { start: at, end: field.end, role, callCount, resultCount, content, contentEnd, calls, answers }
 }
 
 const FIELDS: RequestFields = {

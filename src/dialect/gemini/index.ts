@@ -6,20 +6,7 @@ import { propertyOf, textOf } from '../../core/json-object.ts'
 import { decodedPath } from '../../core/text/decoded-path.ts'
 import { appendElement, appendParagraph, type Edit, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
-import {
-  decode,
-  firstKey,
-  isString,
-  kindAt,
-  member,
-  members,
-  nextKey,
-  QUOTE,
-  type Span,
-  skipString,
-  skipValue,
-  valueAfter,
-} from '../../json/scan.ts'
+import { decode, kindAt, MemberWalk, member, members, type Span } from '../../json/scan.ts'
 import type { Api, Dialect, ErrorKind, RequestInput, ToolBan } from '../dialect.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -66,20 +53,13 @@ function readItem(json: Buffer, at: number, work: Work): ContentItem {
   let role: Role = 'user'
   let start = 0
   let parts: readonly PartSpan[] = []
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work.spend(1)
-    const keyEnd = skipString(json, key)
-    const value = valueAfter(json, keyEnd)
-    let end: number
-    if (isString(json, key, keyEnd, 'parts')) {
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) {
+    const { value } = field
+    if (field.is('parts')) {
       start = value
-      ;({ parts, end } = partsAt(json, value, work))
-    } else {
-      end = skipValue(json, value)
-      if (isString(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
-    }
-    key = nextKey(json, end)
+      ;({ parts, end: field.end } = partsAt(json, value, work))
+    } else if (field.is('role')) role = roleOf(json, value, field.skip(), ROLES)
   }
   let callCount = 0
   let resultCount = 0
@@ -87,7 +67,7 @@ function readItem(json: Buffer, at: number, work: Work): ContentItem {
     if (kind === 'call' && role === 'assistant') callCount++
     else if (kind === 'result' && role !== 'assistant') resultCount++
   }
-  return { start: at, end: key + 1, role, callCount, resultCount, parts: start }
+  return { start: at, end: field.end, role, callCount, resultCount, parts: start }
 }
 
 /** Returns a field within an object of the request, each name in either spelling; `undefined` if there is none. */

@@ -6,19 +6,15 @@ import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/j
 import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
   elementsBy,
-  firstKey,
-  isString,
   type Member,
+  MemberWalk,
   member,
   members,
-  nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
   type Span,
-  skipString,
   skipValue,
-  valueAfter,
 } from '../../json/scan.ts'
 import { attachmentHashes, type Message, stringIn } from '../shared/request.ts'
 
@@ -47,20 +43,17 @@ function partAt(json: Buffer, at: number, work: Work | undefined): PartSpan {
   let value: Span = { start: at, end: at }
   if (json[at] !== OPEN_BRACE) return { start: at, end: skipValue(json, at), kind, value }
   let isThought = false
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work?.spend(1)
-    const keyEnd = skipString(json, key)
-    const start = valueAfter(json, keyEnd)
-    const end = skipValue(json, start)
-    const found = KINDS.find(([name]) => isString(json, key, keyEnd, name))
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) {
+    const start = field.value
+    const end = field.skip()
+    const found = KINDS.find(([name]) => field.is(name))
     if (found && json[start] === (found[1] === 'text' ? QUOTE : OPEN_BRACE)) {
       kind = found[1]
       value = { start, end }
-    } else if (isString(json, key, keyEnd, 'thought')) isThought = json[start] === LETTER_T
-    key = nextKey(json, end)
+    } else if (field.is('thought')) isThought = json[start] === LETTER_T
   }
-  return { start: at, end: key + 1, kind: isThought && kind === 'text' ? 'thought' : kind, value }
+  return { start: at, end: field.end, kind: isThought && kind === 'text' ? 'thought' : kind, value }
 }
 
 /** Indexes the parts that start at `start`, a list or one part without a list. @throws {JsonScanError} */

@@ -7,19 +7,16 @@ import { decodeFor, decodeStringFor } from '../../json/compare.ts'
 import {
   decode,
   elementsBy,
-  firstKey,
   isString,
   kindAt,
+  MemberWalk,
   member,
   members,
-  nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
   type Span,
-  skipString,
   skipValue,
-  valueAfter,
 } from '../../json/scan.ts'
 import { attachmentHashes, isForProgram, type Message, resultText, stringAt, stringIn } from '../shared/request.ts'
 
@@ -53,16 +50,9 @@ function blockAt(json: Buffer, at: number, work: Work | undefined): Block {
   work?.spend(STEPS_PER_BLOCK)
   if (json[at] !== OPEN_BRACE) return { type: '', start: at, end: skipValue(json, at) }
   let type = ''
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work?.spend(1)
-    const keyEnd = skipString(json, key)
-    const value = valueAfter(json, keyEnd)
-    const end = skipValue(json, value)
-    if (isString(json, key, keyEnd, 'type')) type = typeAt(json, value, end)
-    key = nextKey(json, end)
-  }
-  return { type, start: at, end: key + 1 }
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) if (field.is('type')) type = typeAt(json, field.value, field.skip())
+  return { type, start: at, end: field.end }
 }
 
 /** Indexes the content that starts at `start`. @throws {JsonScanError} */

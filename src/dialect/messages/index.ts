@@ -9,22 +9,7 @@ import { decodedPath } from '../../core/text/decoded-path.ts'
 import { decodeInTurns } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
-import {
-  decode,
-  elements,
-  firstKey,
-  isString,
-  kindAt,
-  member,
-  members,
-  nextKey,
-  QUOTE,
-  root,
-  type Span,
-  skipString,
-  skipValue,
-  valueAfter,
-} from '../../json/scan.ts'
+import { decode, elements, kindAt, MemberWalk, member, members, root, type Span } from '../../json/scan.ts'
 import type { Api, BlockedMessage, Dialect, ErrorKind, RequestInput, StoredHistory, ToolBan } from '../dialect.ts'
 import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -86,24 +71,17 @@ type RequestIndex = ListIndex<MessageItem>
 function readItem(json: Buffer, at: number, work: Work): MessageItem {
   let role: Role = 'system'
   let content: Content | undefined
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work.spend(1)
-    const keyEnd = skipString(json, key)
-    const value = valueAfter(json, keyEnd)
-    let end: number
-    if (isString(json, key, keyEnd, 'content')) {
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) {
+    const { value } = field
+    if (field.is('content')) {
       content = contentAt(json, value, work)
-      end = content.value?.end ?? value
-    } else {
-      end = skipValue(json, value)
-      if (isString(json, key, keyEnd, 'role')) role = roleOf(json, value, end, ROLES)
-    }
-    key = nextKey(json, end)
+      field.end = content.value?.end ?? value
+    } else if (field.is('role')) role = roleOf(json, value, field.skip(), ROLES)
   }
   return {
     start: at,
-    end: key + 1,
+    end: field.end,
     role,
     content: content?.value?.start ?? 0,
     callCount: content && role === 'assistant' ? countOf(content, 'tool_use') : 0,

@@ -15,20 +15,7 @@ import {
   setMember,
 } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
-import {
-  decode,
-  firstKey,
-  isString,
-  kindAt,
-  member,
-  members,
-  nextKey,
-  QUOTE,
-  type Span,
-  skipString,
-  skipValue,
-  valueAfter,
-} from '../../json/scan.ts'
+import { decode, kindAt, MemberWalk, member, members, type Span, skipValue } from '../../json/scan.ts'
 import { type Dialect, STEERED, type StoredHistory, type ToolBan } from '../dialect.ts'
 import { OPENAI_TOOLS, openai } from '../openai/api.ts'
 import { dialectMembers } from '../shared/dialect-members.ts'
@@ -90,19 +77,16 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   let environment = 0
   let id = 0
   let list = 0
-  let key = firstKey(json, at)
-  while (json[key] === QUOTE) {
-    work.spend(1)
-    const keyEnd = skipString(json, key)
-    const value = valueAfter(json, keyEnd)
-    if (isString(json, key, keyEnd, 'type')) type = value
-    else if (isString(json, key, keyEnd, 'role')) role = value
-    else if (isString(json, key, keyEnd, 'execution')) execution = value
-    else if (isString(json, key, keyEnd, 'call_id')) callId = value
-    else if (isString(json, key, keyEnd, 'environment')) environment = value
-    else if (isString(json, key, keyEnd, 'id')) id = value
-    else if (isString(json, key, keyEnd, 'tools')) list = value
-    key = nextKey(json, skipValue(json, value))
+  const field = new MemberWalk(json, at, work)
+  while (field.next()) {
+    const { value } = field
+    if (field.is('type')) type = value
+    else if (field.is('role')) role = value
+    else if (field.is('execution')) execution = value
+    else if (field.is('call_id')) callId = value
+    else if (field.is('environment')) environment = value
+    else if (field.is('id')) id = value
+    else if (field.is('tools')) list = value
   }
   const typeName = stringAt(json, type)
   const shell = environment > 0 ? { start: environment, end: skipValue(json, environment) } : undefined
@@ -119,7 +103,7 @@ function readItem(json: Buffer, at: number, work: Work): InputItem {
   const offersTools = typeName === 'additional_tools' && list > 0
   return {
     start: at,
-    end: key + 1,
+    end: field.end,
     role: roleOfItem(kind, stringAt(json, role)),
     callCount: isCall ? 1 : 0,
     resultCount: kind === 'tool' ? 1 : 0,
