@@ -16,7 +16,7 @@ import {
   type Span,
   skipValue,
 } from '../../json/scan.ts'
-import { attachmentHashes, type Message, stringIn } from '../shared/request.ts'
+import { attachmentHashes, callAt, type Message, stringIn } from '../shared/request.ts'
 
 /** The byte offsets of a part, and what it holds: `value` is its text, its call or its result. */
 export interface PartSpan extends Span {
@@ -80,15 +80,6 @@ export function inSnakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
 
-function callOf(json: Buffer, value: Span, work: Work | undefined): ToolCall {
-  const fields = members(json, value, work)
-  // The JSON text itself: decoding would lose digits.
-  const args = member(fields, 'args')?.value
-  if (args) work?.decode(args.end - args.start)
-  const text = args ? json.toString('utf8', args.start, args.end) : '{}'
-  return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: text }
-}
-
 /** Returns a result. Its text is that of the only member of its response, as SDKs write it, or the whole in JSON. */
 function resultOf(json: Buffer, value: Span, work: Work | undefined): ToolResult {
   const fields = members(json, value, work)
@@ -120,7 +111,7 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
   for (const { kind, value } of parts) {
     if (work?.isDue) yield
     if (kind === 'text') texts.push(decodeStringFor(json, value, work))
-    else if (kind === 'call') calls.push(callOf(json, value, work))
+    else if (kind === 'call') calls.push(callAt(json, value, 'args', '{}', work))
     else if (kind === 'result') results.push(resultOf(json, value, work))
   }
   return { texts, calls, results }

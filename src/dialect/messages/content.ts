@@ -18,7 +18,15 @@ import {
   type Span,
   skipValue,
 } from '../../json/scan.ts'
-import { attachmentHashes, isForProgram, type Message, resultText, stringAt, stringIn } from '../shared/request.ts'
+import {
+  attachmentHashes,
+  callAt,
+  isForProgram,
+  type Message,
+  resultText,
+  stringAt,
+  stringIn,
+} from '../shared/request.ts'
 
 /** The byte offsets of a content block, and its type; the type is empty if the value is not an object. */
 export interface Block extends Span {
@@ -73,15 +81,6 @@ export function countOf({ blocks }: Content, type: string): number {
   return count
 }
 
-function callOf({ json, work }: Content, block: Block): ToolCall {
-  const fields = members(json, block, work)
-  // The JSON text itself: decoding would lose digits.
-  const input = member(fields, 'input')?.value
-  if (input) work?.decode(input.end - input.start)
-  const args = input ? json.toString('utf8', input.start, input.end) : ''
-  return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: args }
-}
-
 /** Decodes the texts for the model and the calls for the client; yields where others should have their turn. */
 export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   const { json, work, value, blocks } = content
@@ -91,7 +90,7 @@ export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   for (const block of blocks) {
     if (work?.isDue) yield
     if (block.type === 'text') texts.push(textOf(blockOf(content, block)['text']))
-    else if (block.type === 'tool_use') calls.push(callOf(content, block))
+    else if (block.type === 'tool_use') calls.push(callAt(json, block, 'input', '', work))
   }
   return { texts, calls }
 }
@@ -128,9 +127,10 @@ export function resultsOf(content: Content): ToolResult[] {
 /** Returns the sizes of the results in a content. */
 export function sizesOf({ json, blocks }: Content): ResultSize[] {
   const results = blocks.filter(({ type }) => type === 'tool_result')
-  return results.map((block) => {
-    return { callId: stringIn(json, members(json, block), 'tool_use_id'), bytes: block.end - block.start }
-  })
+  return results.map((block) => ({
+    callId: stringIn(json, members(json, block), 'tool_use_id'),
+    bytes: block.end - block.start,
+  }))
 }
 
 /** Returns hashes of the pictures and documents in a content. */

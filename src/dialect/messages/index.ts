@@ -32,7 +32,7 @@ import {
   stringIn,
   toolName,
 } from '../shared/request.ts'
-import { firstId } from '../shared/response-tail.ts'
+import { firstText } from '../shared/response-tail.ts'
 import {
   beginsWithBilling,
   type Content,
@@ -414,7 +414,7 @@ export const messages: Dialect = {
   },
   read,
   modelOf: (input) => modelInPath(input) ?? shared.modelOf(input),
-  responseId: firstId,
+  responseId: (head) => firstText(head, 'id'),
   // How the Messages API reports bound reasoning, and how a request asks it to drop such reasoning. Source:
   // platform.claude.com/docs/en/build-with-claude/preserved-thinking/prefix-checks
   boundThinking: {

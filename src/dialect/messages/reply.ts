@@ -23,12 +23,12 @@ import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTermina
 import { contentAt, textsAndCallsOf } from './content.ts'
 
 /** True if a block is a call that the client has to make. */
-export function isCall(block: unknown): boolean {
+function isCall(block: unknown): boolean {
   return isObject(block) && block['type'] === 'tool_use'
 }
 
 /** Returns the content blocks of a response. */
-export function contentOf(message: Json): Json[] {
+function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
 

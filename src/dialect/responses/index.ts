@@ -40,7 +40,7 @@ import {
   stringAt,
   stringIn,
 } from '../shared/request.ts'
-import { firstId } from '../shared/response-tail.ts'
+import { firstText } from '../shared/response-tail.ts'
 import { continueAfterBlock, injectPendingResults, NAMING, resultsLeft, resultsOfBlocked } from './continue.ts'
 import { responsesReplies } from './reply.ts'
 import { CREATE, responsesSocket } from './socket.ts'
@@ -378,6 +378,6 @@ export const responses: Dialect = {
     return isLater && after.length < segments.length ? after[0] : undefined
   },
   read,
-  responseId: firstId,
+  responseId: (head) => firstText(head, 'id'),
   socket: responsesSocket,
 }

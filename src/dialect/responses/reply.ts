@@ -5,7 +5,7 @@ import { decode, elements, kindAt, member, members, root } from '../../json/scan
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
 import { tokenUsage } from '../openai/api.ts'
 import { stringIn } from '../shared/request.ts'
-import { firstId, firstText, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
+import { firstText, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { endIn, isOver, lastCompleted, lastEnd } from './ends.ts'
@@ -152,7 +152,7 @@ export const responsesReplies = {
     return {
       usage: tokenUsage(usage),
       bill,
-      id: isNotStored(response) ? undefined : firstId(response.head),
+      id: isNotStored(response) ? undefined : firstText(response.head, 'id'),
       conversation: textOf(objectsUnder(response.tail, 'conversation').at(-1)?.['id']) || undefined,
       ...(response.withCalls ? clientCallsOf(response) : compactionIn(response)),
     }

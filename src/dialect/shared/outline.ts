@@ -14,12 +14,11 @@ export function outlineOf(
   place: { readonly path: string; readonly query: string },
   edges: string | Buffer,
 ): DialectRequest | undefined {
-  if (Buffer.isBuffer(edges)) {
-    const last = edges.subarray(-EDGE_BYTES).toString('latin1')
-    return outlineOf(dialect, place, `${edges.toString('latin1', 0, EDGE_BYTES)} ${last}`)
-  }
-  const model = MODEL.exec(edges)?.[1] ?? ''
-  const stream = [...edges.matchAll(STREAM)].at(-1)?.[1] === 'true'
+  const text = Buffer.isBuffer(edges)
+    ? `${edges.toString('latin1', 0, EDGE_BYTES)} ${edges.subarray(-EDGE_BYTES).toString('latin1')}`
+    : edges
+  const model = MODEL.exec(text)?.[1] ?? ''
+  const stream = [...text.matchAll(STREAM)].at(-1)?.[1] === 'true'
   const body = Buffer.from(JSON.stringify({ model, stream, messages: [], input: [], contents: [] }))
   return dialect.read({ ...place, body })
 }

@@ -1,6 +1,6 @@
 /** Reads and edits requests that are an object with a list of messages or items. */
 
-import { TooMuchToRead } from '../../core/bounds/work.ts'
+import { TooMuchToRead, type Work } from '../../core/bounds/work.ts'
 import type { Conversation, Role, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import type { Channel } from '../../core/decide.ts'
 import { hashOfBytes, nameOf } from '../../core/hash.ts'
@@ -82,6 +82,16 @@ export function stringAt(json: Buffer, at: number): string {
 export function stringIn(json: Buffer, fields: readonly Member[], key: string): string {
   const value = member(fields, key)?.value
   return value ? stringAt(json, value.start) : ''
+}
+
+/** Reads a call whose arguments stand under `key`; `none`: what they are if nothing does. */
+export function callAt(json: Buffer, span: Span, key: string, none: string, work: Work | undefined): ToolCall {
+  const fields = members(json, span, work)
+  // The JSON text itself: decoding would lose digits.
+  const args = member(fields, key)?.value
+  if (args) work?.decode(args.end - args.start)
+  const text = args ? json.toString('utf8', args.start, args.end) : none
+  return { id: stringIn(json, fields, 'id'), name: stringIn(json, fields, 'name'), arguments: text }
 }
 
 /** Decodes a top-level field; `undefined` if it is missing, or larger than any API accepts. */

@@ -63,11 +63,6 @@ export function firstText(bytes: Buffer, key: string): string | undefined {
   return textUnder(bytes, key, false)
 }
 
-/** Returns the first id in a response, at any depth; `undefined` if the response has none. */
-export function firstId(bytes: Buffer): string | undefined {
-  return firstText(bytes, 'id')
-}
-
 /** A member whose value may be the id of a call. */
 const ID_MEMBER = /"(\w{1,16})"\s{0,4}:\s{0,4}"([^"\\]{1,256})"/g
 
