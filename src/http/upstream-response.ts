@@ -41,7 +41,11 @@ interface BodyWatch {
   readonly filter?: ChunkFilter | undefined
 }
 
-type BodyEnd = { readonly trailers: RawHeaders } | { readonly failure: Failure }
+/** The trailers are empty after a failure. */
+interface BodyEnd {
+  readonly trailers: RawHeaders
+  readonly failure?: Failure
+}
 
 /** The client that gets the rest of a body as it comes. */
 interface Sink {
@@ -128,13 +132,13 @@ function deliver(body: ResponseBody, sink: Sink): void {
   body.waiting = []
   body.length = 0
   // The last chunk goes out with the end, and a whole answer that came at once with its head too.
-  const last = ending && 'trailers' in ending ? waiting.pop() : undefined
+  const last = ending && !ending.failure ? waiting.pop() : undefined
   for (const chunk of waiting) sendChunk(body, sink, chunk)
   if (!ending) {
     if (!body.isFull) resume(body)
     return
   }
-  if ('failure' in ending) sink.failed(ending.failure)
+  if (ending.failure) sink.failed(ending.failure)
   else sink.client.end(ending.trailers, last)
   sink.later(() => endObserver(body))
 }
@@ -162,15 +166,15 @@ interface Sending extends ResponseBody {
 function endObserver(body: ResponseBody): void {
   const observer = body.watch?.observer
   body.watch = undefined
-  observer?.end(body.ending !== undefined && 'trailers' in body.ending)
+  observer?.end(body.ending !== undefined && !body.ending.failure)
 }
 
 function finish(sending: Sending, ending: BodyEnd): void {
   const { watch } = sending
   if (watch?.filter) for (const chunk of watch.filter.end()) take(sending, chunk)
-  if ('trailers' in ending) hold(sending, watch?.observer?.take(undefined))
+  if (!ending.failure) hold(sending, watch?.observer?.take(undefined))
   sending.ending = ending
-  if (sending.status < 200 && 'failure' in ending) return sending.reject(new UpstreamFailed(ending.failure))
+  if (sending.status < 200 && ending.failure) return sending.reject(new UpstreamFailed(ending.failure))
   if (sending.sink && sending.holds === 0) deliver(sending, sending.sink)
   sending.wake?.()
   if (sending.isAborted) endObserver(sending)
@@ -184,7 +188,7 @@ function fail(sending: Sending, error: Error): void {
   // undici does not destroy a body that it has not begun to send; its source would wait for ever.
   if (call.body && 'destroy' in call.body) call.body.destroy()
   const failure = failureOf(error, call.upstream)
-  finish(sending, { failure: isAborted ? { ...failure, code: 'aborted' } : failure })
+  finish(sending, { trailers: [], failure: isAborted ? { ...failure, code: 'aborted' } : failure })
 }
 
 const givenUp = () => new Error('Governor has given the request up')
@@ -289,7 +293,7 @@ export async function* chunksOf({ body, abort }: UpstreamResponse): BodyChunks {
         await setImmediate()
       } else if (!body.ending || body.holds > 0) {
         await nextChange(body)
-      } else if ('failure' in body.ending) {
+      } else if (body.ending.failure) {
         throw new UpstreamFailed(body.ending.failure)
       } else {
         return
@@ -328,7 +332,7 @@ export async function peek({ body }: UpstreamResponse, isEnough?: (first: Buffer
   } finally {
     clearTimeout(timer)
   }
-  const isWhole = body.ending && 'trailers' in body.ending && body.length <= MAX_PEEKED
+  const isWhole = body.ending && !body.ending.failure && body.length <= MAX_PEEKED
   return isWhole ? Buffer.concat(body.waiting, body.length) : undefined
 }
 
@@ -348,8 +352,8 @@ export async function isEventStream({ head, body }: UpstreamResponse): Promise<b
 }
 
 /** Returns the trailers of a response; none before its end. */
-export function trailersOf({ body: { ending } }: UpstreamResponse): RawHeaders {
-  return ending && 'trailers' in ending ? ending.trailers : []
+export function trailersOf({ body }: UpstreamResponse): RawHeaders {
+  return body.ending?.trailers ?? []
 }
 
 /** Returns a response with another head and body and the same trailers. Its body must be complete. */

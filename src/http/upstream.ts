@@ -115,12 +115,10 @@ function kindOf(error: Error, upstream: Upstream, where: string): Pick<Failure, 
     const message = `Governor has no connection left for ${where} (${code}): ${advice}`
     return { status: 503, code: 'out_of_connections', message }
   }
-  if (code === 'ETIMEDOUT' || code === 'UND_ERR_CONNECT_TIMEOUT')
-    return {
-      status: 504,
-      code: 'upstream_timeout',
-      message: `Governor could not connect to ${where} in time. ${check}`,
-    }
+  if (code === 'ETIMEDOUT' || code === 'UND_ERR_CONNECT_TIMEOUT') {
+    const message = `Governor could not connect to ${where} in time. ${check}`
+    return { status: 504, code: 'upstream_timeout', message }
+  }
   if (code === 'UND_ERR_HEADERS_TIMEOUT' || code === 'UND_ERR_BODY_TIMEOUT') {
     const limits = 'See timeouts.first_byte and timeouts.idle.'
     const message = `Governor waited for ${where}, which did not answer in time. ${limits}`
