@@ -4,7 +4,7 @@
  */
 import { isObject, type Json, objectIn, objectsOf, parseObject, textOf } from '../../core/json-object.ts'
 import type { Terminal } from '../../core/terminal.ts'
-import { applyEdits, type Edit, setMember, withMembers } from '../../json/edit.ts'
+import { type Edit, setMember, withMembers } from '../../json/edit.ts'
 import { decode, elements, kindAt, member, members, root, rootStart, type Span } from '../../json/scan.ts'
 import type { BufferedCalls } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
@@ -157,7 +157,7 @@ function changedParts(json: Buffer, list: Span | undefined, firstCall: number, c
   return isChanged ? parts : undefined
 }
 
-/** Returns the edits for a change of the chunk at `chunk`, and how many calls it has. @throws {JsonScanError} */
+/** Returns the edits for a change of the chunk at `chunk`. @throws {JsonScanError} */
 export function chunkEdits(json: Buffer, chunk: Span, change: ChunkChange, firstCall = 0): Edit[] {
   const edits: Edit[] = []
   let isFirst = true
@@ -179,10 +179,4 @@ export function chunkEdits(json: Buffer, chunk: Span, change: ChunkChange, first
   if (change.usage !== undefined) set('usageMetadata', change.usage)
   if (change.governor) set('governor', change.governor)
   return edits
-}
-
-/** Returns the data of an event after a change; the same buffer if nothing in it changes. */
-export function changedChunk(json: Buffer, change: ChunkChange, firstCall = 0): Buffer {
-  const edits = chunkEdits(json, root(json), change, firstCall)
-  return edits.length === 0 ? json : applyEdits(json, edits)
 }

@@ -94,9 +94,6 @@ function usageSum(body: Buffer, earlier: readonly Buffer[]): unknown {
   return sum
 }
 
-const isNoCall = (part: Json): boolean => !isCall(part)
-const isSpoken = (part: string): boolean => isNoCall(parseObject(part) ?? {})
-
 /** How Gemini's API reads and writes responses that are not rewritten as a stream. */
 export const geminiReplies = {
   metadata({ tail }) {
@@ -141,7 +138,7 @@ export const geminiReplies = {
   },
   writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
     const isReplaced = (part: Json) => text !== undefined && textOfParts([part]) !== ''
-    const all = dropCalls ? { isAnswer: true, keeps: (part: Json) => isNoCall(part) && !isReplaced(part) } : {}
+    const all = dropCalls ? { isAnswer: true, keeps: (part: Json) => !isCall(part) && !isReplaced(part) } : {}
     const after = text === undefined ? [] : [textPart(text)]
     const places = chunksOf(body)
     const shown = text === undefined ? places.findLastIndex((chunk) => textOfChunk(chunk) !== '') : -1
@@ -155,12 +152,13 @@ export const geminiReplies = {
   withoutCalls(body, blocked, earlier, isJson) {
     const before: string[] = []
     for (const one of isJson ? [] : earlier) {
-      for (const span of chunksAt(one)) before.push(...rawParts(one, span).filter(isSpoken))
+      for (const span of chunksAt(one))
+        before.push(...rawParts(one, span).filter((part) => !isCall(parseObject(part) ?? {})))
       // Clients read all texts as one.
       if (chunksOf(one).some((chunk) => textOfChunk(chunk) !== '')) before.push(textPart('\n\n'))
     }
     const unsigned = unsignedAfter(chunksOf(body).flatMap(callsIn), blocked)
-    const keeps = (part: Json, call: number) => isNoCall(part) || !blocked.has(call)
+    const keeps = (part: Json, call: number) => !isCall(part) || !blocked.has(call)
     return rewritten(body, { keeps, unsigned }, { before }, { usage: usageSum(body, earlier) })
   },
   reply({ text, model: modelVersion, terminal: governor }, streams, responseId) {

@@ -1,5 +1,6 @@
 /** Streamed Gemini responses for the stream engine: every event holds whole parts, and no event has a name. */
 import { isObject, type Json, objectIn, parseObject } from '../../core/json-object.ts'
+import { applyEdits } from '../../json/edit.ts'
 import { root } from '../../json/scan.ts'
 import { dataFrame, dataOf, type Frame, terminated, withData } from '../../sse/frames.ts'
 import type { DialectState, Kept, Part, StreamDialect, StreamEnding } from '../shared/stream-engine.ts'
@@ -8,7 +9,7 @@ import {
   type ChunkChange,
   callsIn,
   candidatesOf,
-  changedChunk,
+  chunkEdits,
   isCutOff,
   partsOf,
   rawParts,
@@ -42,12 +43,6 @@ class GeminiStream implements DialectState {
   lineEnd = '\n'
 }
 
-/** Returns whether the arguments of a call come in pieces, as Vertex AI sends them on demand. */
-function isInPieces(call: Json): boolean {
-  const called = objectIn(call, 'functionCall')
-  return 'willContinue' in called || 'partialArgs' in called
-}
-
 const isNothing = (part: Json): boolean => Object.keys(part).length === 1 && part['text'] === ''
 
 function parse(frame: Frame, stream: GeminiStream, isLater: boolean): GeminiPart {
@@ -71,7 +66,11 @@ function parse(frame: Frame, stream: GeminiStream, isLater: boolean): GeminiPart
     stream.mayFollow = true
   }
   const isSeveral = candidates.length > 1 || candidates.some(({ index = 0 }) => index !== 0)
-  stream.isUnfilterable ||= !isLater && (isSeveral || called.some(isInPieces))
+  // On demand Vertex AI sends the arguments of a call in pieces.
+  const isInPieces = called.some(
+    ({ functionCall: call }) => isObject(call) && ('willContinue' in call || 'partialArgs' in call),
+  )
+  stream.isUnfilterable ||= !isLater && (isSeveral || isInPieces)
   stream.parts?.push(...rawParts(json, root(json)))
   calls.push(...called)
   const isOver = reason !== ''
@@ -87,15 +86,11 @@ function parse(frame: Frame, stream: GeminiStream, isLater: boolean): GeminiPart
 
 /** Returns the part after a change; the same part if nothing in it changes. */
 function changed(part: GeminiPart, change: ChunkChange): GeminiPart {
-  const json = changedChunk(part.json, change, part.firstCall)
-  if (json === part.json) return part
+  const edits = chunkEdits(part.json, root(part.json), change, part.firstCall)
+  if (edits.length === 0) return part
+  const json = applyEdits(part.json, edits)
   const chunk = parseObject(json.toString('utf8')) ?? {}
   return { ...part, json, chunk, isChanged: true, text: textOfChunk(chunk) }
-}
-
-/** Returns whether a part has content, or says something of the whole response. */
-function hasContent({ chunk, isOver, kind }: GeminiPart): boolean {
-  return isOver || kind === 'failed' || !partsOf(candidatesOf(chunk)[0]).every(isNothing)
 }
 
 /** Returns the part without the end, usage and errors of its response. */
@@ -114,7 +109,8 @@ function withParts(part: GeminiPart, { blocked, hasRest, hasEnd, usage }: Kept):
     usage: part.isOver ? usage : undefined,
   })
   if (rest === part) return part
-  return hasContent(rest) ? { ...rest, kind: rest.text === '' ? 'other' : 'text' } : undefined
+  const isLeft = rest.isOver || rest.kind === 'failed' || !partsOf(candidatesOf(rest.chunk)[0]).every(isNothing)
+  return isLeft ? { ...rest, kind: rest.text === '' ? 'other' : 'text' } : undefined
 }
 
 function render({ frame, json, isChanged, isLater, isEmpty }: GeminiPart, { parts }: GeminiStream): Buffer[] {

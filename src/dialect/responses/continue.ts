@@ -86,8 +86,6 @@ export function resultsLeft(pendingResults: readonly string[], ids: ReadonlySet<
   })
 }
 
-const PREVIOUS = new Set(['previous_response_id'])
-
 /**
  * Returns edits that put results at the start of the input, and continue from the response `redirectTo`, or from none
  * if that is empty.
@@ -99,7 +97,7 @@ export function injectPendingResults(
 ): Edit[] {
   const edits =
     redirectTo === ''
-      ? removeMembers(fields, PREVIOUS)
+      ? removeMembers(fields, new Set(['previous_response_id']))
       : redirectTo === undefined
         ? []
         : [setMember(object, fields, 'previous_response_id', JSON.stringify(redirectTo))]

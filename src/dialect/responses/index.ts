@@ -218,13 +218,6 @@ const FIELDS: RequestFields = {
   formatIn: (index) => formatIn(index, ['text', 'format']),
 }
 
-/** Returns by which id a result names its call. */
-function idOfResult(json: Buffer, item: Span): string {
-  const fields = members(json, item)
-  const ids = NAMING.map((name) => stringIn(json, fields, name))
-  return ids.find((id) => id !== '') ?? ''
-}
-
 /** What a request and its provider keep of the conversation. */
 function storageOf(index: RequestIndex, isMessage: boolean) {
   const { json, items } = index
@@ -256,7 +249,11 @@ function storageOf(index: RequestIndex, isMessage: boolean) {
     },
     injectPendingResults(pendingResults, redirectTo) {
       const own = pendingResults.length > 0 ? items.filter(({ role }) => role === 'tool') : []
-      const ids = new Set(own.map((item) => idOfResult(json, item)))
+      const ids = new Set<string>()
+      for (const item of own) {
+        const fields = members(json, item)
+        ids.add(NAMING.map((name) => stringIn(json, fields, name)).find((id) => id !== '') ?? '')
+      }
       return injectPendingResults(index, resultsLeft(pendingResults, ids), redirectTo)
     },
   }

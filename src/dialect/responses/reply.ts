@@ -55,14 +55,9 @@ function streamedItems({ head, tail, whole }: ResponseTail): readonly Json[] {
     if (type === ITEM_DONE && isObject(item)) items.push(item)
   }
   if (items.length > 0 && head.includes('"response.created"')) return items
-  const last = lastItems(bytes)
-  return last.length > 0 ? last : items
-}
-
-/** Returns the items of the event that ends a stream. */
-function lastItems(bytes: Buffer): readonly Json[] {
   const last = lastEnd(bytes.toString('latin1'))
-  return ((last && itemsInLine(bytes.toString('utf8', last.start, last.end))) ?? []).slice(0, MAX_ITEMS)
+  const inLast = (last && itemsInLine(bytes.toString('utf8', last.start, last.end))) ?? []
+  return inLast.length > 0 ? inLast.slice(0, MAX_ITEMS) : items
 }
 
 /** Returns the items of a whole response, without decoding the rest, which repeats the request. */
@@ -114,13 +109,6 @@ function itemsInLine(line: string): readonly Json[] | undefined {
   const event = parseObject(line.slice(line.indexOf('{')))
   const { item, response } = event ?? {}
   return event && (isObject(item) ? [item] : objectsOf(propertyOf(response, 'output')))
-}
-
-/** Returns the ids of the client's calls in a line of a stream. */
-function callIdsIn(line: string): readonly string[] {
-  const ids = idsUnder(line, 'call_id')
-  const items = ids.length > 0 && HOSTED.test(line) ? itemsInLine(line) : undefined
-  return items ? callsIn(items).map(({ id }) => id) : ids
 }
 
 /** Returns the output, also as the text that some providers send and SDKs compute otherwise. */
@@ -175,7 +163,11 @@ export const responsesReplies = {
   },
   marks: {
     call: '"call_id"',
-    callIds: callIdsIn,
+    callIds(line) {
+      const ids = idsUnder(line, 'call_id')
+      const items = ids.length > 0 && HOSTED.test(line) ? itemsInLine(line) : undefined
+      return items ? callsIn(items).map(({ id }) => id) : ids
+    },
     end: endIn,
   },
   responseFacts(response) {
