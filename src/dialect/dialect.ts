@@ -343,7 +343,6 @@ export type ErrorKind =
 /** The upstream of an API's own provider, which exists in every configuration. */
 export interface BuiltInUpstream {
   readonly name: string
-  /** Its public base URL. */
   readonly url: string
   /** The environment variable that sets another one. */
   readonly variable: string

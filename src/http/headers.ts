@@ -150,7 +150,6 @@ export function replyHeaders(
   return all
 }
 
-/** Returns headers as pairs of name and value. */
 export function pairsOf(headers: RawHeaders): [name: string, value: string][] {
   const pairs: [string, string][] = []
   for (let at = 0; at + 1 < headers.length; at += 2) pairs.push([headers[at] ?? '', headers[at + 1] ?? ''])

@@ -13,7 +13,6 @@ export interface Tick {
   later(call: () => void): void
 }
 
-/** Returns the turns of the event loop. */
 export function createTick(): Tick {
   let calls: (() => void)[] = []
   let next: Promise<void> | undefined

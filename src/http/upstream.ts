@@ -25,7 +25,6 @@ export interface UpstreamCall {
   readonly body: Buffer | readonly Buffer[] | Readable | null
 }
 
-/** Status line and headers of a response. */
 export interface Head {
   readonly status: number
   readonly reason: string
@@ -41,7 +40,6 @@ export function isSuccess({ status }: Pick<Head, 'status'>): boolean {
   return status >= 200 && status < 300
 }
 
-/** Why an upstream did not answer. */
 export interface Failure {
   /** 502: no answer or an invalid one; 503: this machine could not ask; 504: no answer in time. */
   readonly status: 502 | 503 | 504

@@ -77,7 +77,6 @@ export function firstSegmentsOf(target: string): string[] {
   return found
 }
 
-/** Returns the segments of a path that are not empty. */
 export function segmentsOf(path: string): string[] {
   return path.match(/[^/]+/g) ?? []
 }

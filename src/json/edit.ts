@@ -58,7 +58,6 @@ export function editedPieces(json: Buffer, edits: readonly Edit[]): Buffer[] {
   return parts
 }
 
-/** Returns the edited text in one piece: see `editedPieces`. */
 export function applyEdits(json: Buffer, edits: readonly Edit[]): Buffer {
   return Buffer.concat(editedPieces(json, edits))
 }
@@ -72,7 +71,6 @@ function escaped(text: string): string {
   return JSON.stringify(text).slice(1, -1)
 }
 
-/** Returns an edit that appends `text` as a paragraph to the string at `span`. */
 export function appendParagraph(span: Span, text: string): Edit {
   const isEmpty = span.end - span.start === 2
   return insertion(span.end - 1, escaped(isEmpty ? text : `\n\n${text}`))
@@ -149,7 +147,6 @@ export function removeItems<Item extends Span>(items: readonly Item[], removed: 
   return edits
 }
 
-/** Returns edits that remove the members in `keys` from an object. */
 export function removeMembers(fields: readonly Member[], keys: ReadonlySet<string>): Edit[] {
   return removeItems(fields, new Set(fields.filter(({ key }) => keys.has(key))))
 }

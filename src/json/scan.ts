@@ -38,7 +38,6 @@ const CLOSE_BRACE = 0x7d
 export const OPEN_BRACKET = 0x5b
 export const CLOSE_BRACKET = 0x5d
 
-/** True for a byte of JSON white space. */
 export function isSpace(byte: number | undefined): boolean {
   return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09
 }

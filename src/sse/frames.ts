@@ -149,7 +149,6 @@ export function dataOf(frame: Frame): string | undefined {
   return joined
 }
 
-/** Writes data as fields of an event, one per line. */
 function dataFields(data: string): string[] {
   return data.split('\n').map((line) => `data: ${line}`)
 }

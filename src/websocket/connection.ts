@@ -205,7 +205,6 @@ function balance(c: Connection): void {
   for (const call of unread) call()
 }
 
-/** Returns the bytes of the client's messages that wait, requests included. */
 function waitingBytes({ passing, lanes }: Connection): number {
   let bytes = 0
   for (const { message } of passing) bytes += message?.data.length ?? 0
@@ -260,7 +259,6 @@ function pass(c: Connection): void {
   balance(c)
 }
 
-/** Begins the next request of a lane. */
 function begin(c: Connection, lane: Lane): void {
   // What came together is read together, however soon the client is paused.
   const next = lane.current || c.running >= MAX_OPEN ? undefined : lane.queue.shift()
@@ -367,7 +365,6 @@ function fromUpstream(c: Connection, message: Message): void {
   else send(c, c.client, message)
 }
 
-/** Takes an event of a response. */
 function take(c: Connection, lane: Lane, attempt: Attempt, event: SocketEvent, data: Buffer): void {
   const isEnd = event.kind === 'end' || event.kind === 'error'
   if (event.kind === 'begin') lane.response = event.id ?? ''

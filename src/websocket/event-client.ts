@@ -40,7 +40,6 @@ export function createFraming() {
   }
 }
 
-/** Where the events of a request go. */
 export interface EventSink {
   /** Sends an event as one message. */
   send(event: Buffer): void

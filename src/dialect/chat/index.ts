@@ -194,7 +194,6 @@ const read: Dialect['read'] = ({ body, known }) => {
   }
 }
 
-/** The dialect of Chat Completions. */
 export const chat: Dialect = {
   ...dialectMembers(chatStream),
   ...chatReplies,

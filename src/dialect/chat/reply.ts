@@ -43,12 +43,10 @@ export function hasCalls({ tool_calls: list, function_call: single }: Json): boo
   return objectsOf(list).length > 0 || isObject(single)
 }
 
-/** Returns a message without its calls. */
 function withoutCalls({ tool_calls: _list, function_call: _single, ...rest }: Json): Json {
   return rest
 }
 
-/** Returns the choices of a response or a chunk. */
 export function choicesOf(body: Json): Json[] {
   return objectsOf(body['choices'])
 }
@@ -88,7 +86,6 @@ export function isFailure(body: Json): boolean {
   return Boolean(body['error']) || choicesOf(body).some(hasFailed)
 }
 
-/** Returns true if a response or a chunk says that the provider cut the answer off. */
 export function isCutOff(body: Json): boolean {
   return choicesOf(body).some(({ finish_reason: reason }) => CUT_OFF.test(textOf(reason)))
 }
@@ -96,7 +93,6 @@ export function isCutOff(body: Json): boolean {
 /** A list of calls that is not empty. Text of the model can't match, as its quotes are escaped. */
 const CALLS = /"(?:tool_calls"\s{0,4}:\s{0,4}\[\s{0,4}\{|function_call"\s{0,4}:\s{0,4}\{)/
 
-/** Returns the calls of an assistant message. */
 export function bufferedCallsOf(message: Json): BufferedCalls {
   return { calls: callsOf(message), text: contentText(message['content']), message }
 }
@@ -128,7 +124,6 @@ export function messagesAfterBlock({ buffered, results }: BlockedMessage, onlySt
 /** The reason of an end. Text of the model can't match, as its quotes are escaped. */
 const REASON = /"finish_reason"\s{0,4}:\s{0,4}"[^"\\]{0,64}"/g
 
-/** How Chat Completions reads and writes responses that are not rewritten as a stream. */
 export const chatReplies = {
   // The usage stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one.
   metadata(response) {

@@ -47,7 +47,6 @@ class Assembly {
   readonly calls: AssembledCall[] = []
   /** Places in `calls`, by the indexes that the provider sends. */
   readonly places = new Map<unknown, number>()
-  /** The call in the deprecated form. */
   readonly functionCall = new Map<string, unknown>()
 }
 
@@ -299,7 +298,6 @@ function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   return bytes
 }
 
-/** How the stream engine reads and writes Chat Completions. */
 export const chatStream: StreamDialect<ChatPart, ChatStream> = {
   start: (mode) => Object.assign(new ChatStream(), { assembly: mode === 'filter' ? new Assembly() : undefined }),
   nextResponse(stream, mode) {

@@ -10,7 +10,6 @@ import type { BufferedCalls } from '../dialect.ts'
 import { drained } from '../shared/request.ts'
 import { isCall, messageOfParts, partsAt, textOfParts } from './parts.ts'
 
-/** What changes in a chunk. */
 export interface ChunkChange {
   /** Returns true if a part stays. `call`: its place among the calls of the response. */
   keeps?(part: Json, call: number): boolean
@@ -45,7 +44,6 @@ export function candidatesOf(chunk: Json): Json[] {
   return objectsOf(chunk['candidates'])
 }
 
-/** Returns the parts of a decoded candidate. */
 export function partsOf(candidate: Json | undefined): Json[] {
   return objectsOf(objectIn(candidate, 'content')['parts'])
 }
@@ -61,7 +59,6 @@ export function isCutOff(reason: string): boolean {
   return reason !== '' && reason !== 'STOP'
 }
 
-/** Returns the calls in a chunk. */
 export function callsIn(chunk: Json): Json[] {
   return partsOf(candidatesOf(chunk)[0]).filter(isCall)
 }

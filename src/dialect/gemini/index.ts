@@ -245,7 +245,6 @@ const STATUSES: Readonly<Record<ErrorKind, string>> = {
   no_response: 'UNAVAILABLE',
 }
 
-/** Google's API for Gemini. */
 export const google: Api = {
   upstream: {
     name: 'gemini',
@@ -275,7 +274,6 @@ export const google: Api = {
   },
 }
 
-/** The dialect of Gemini. */
 export const gemini: Dialect = {
   ...dialectMembers(geminiStream),
   ...geminiReplies,

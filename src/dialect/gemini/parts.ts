@@ -75,7 +75,6 @@ export function fieldIn(fields: readonly Member[], name: string): Member | undef
   return member(fields, name) ?? member(fields, inSnakeCase(name))
 }
 
-/** Returns a name of the API in its second spelling. */
 export function inSnakeCase(name: string): string {
   return name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
@@ -94,7 +93,6 @@ function resultOf(json: Buffer, value: Span, work: Work | undefined): ToolResult
   return { callId, name: stringIn(json, fields, 'name'), text: [text, ...hashes].join('\n') }
 }
 
-/** Returns the sizes of the results among parts. */
 export function sizesOf(json: Buffer, parts: readonly PartSpan[]): ResultSize[] {
   const results = parts.filter(({ kind }) => kind === 'result')
   return results.map(({ start, end, value }) => {
@@ -117,7 +115,6 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
   return { texts, calls, results }
 }
 
-/** Returns hashes of the pictures and documents among parts. */
 export function picturesOf(json: Buffer, parts: readonly PartSpan[], work?: Work): string[] {
   const attachments = parts.filter(({ kind }) => kind === 'other')
   return attachmentHashes(attachments.map((part) => decodeFor(json, part, work)))

@@ -94,7 +94,6 @@ function usageSum(body: Buffer, earlier: readonly Buffer[]): unknown {
   return sum
 }
 
-/** How Gemini's API reads and writes responses that are not rewritten as a stream. */
 export const geminiReplies = {
   metadata({ tail }) {
     const usage = objectsUnder(tail, 'usageMetadata').at(-1)

@@ -147,7 +147,6 @@ function ending(end: StreamEnding<GeminiPart>, stream: GeminiStream): Buffer[] {
   return bytes
 }
 
-/** How the stream engine reads and writes Gemini's API. */
 export const geminiStream: StreamDialect<GeminiPart, GeminiStream> = {
   start: (mode) => Object.assign(new GeminiStream(), { parts: mode === 'filter' ? [] : undefined }),
   nextResponse(stream, mode) {

@@ -114,7 +114,6 @@ export function takesResultsOnly({ json, blocks, work }: Content): boolean {
   return open.size > 0
 }
 
-/** Returns the ids of the calls that the provider made itself. */
 export function idsRunByProvider({ json, blocks, work }: Content): string[] {
   return blocks.filter(isRunByProvider).map((block) => stringIn(json, members(json, block, work), 'id'))
 }
@@ -124,7 +123,6 @@ export function resultsOf(content: Content): ToolResult[] {
   return results.map(({ tool_use_id: id, content: result }) => ({ callId: textOf(id), text: resultText(result) }))
 }
 
-/** Returns the sizes of the results in a content. */
 export function sizesOf({ json, blocks }: Content): ResultSize[] {
   const results = blocks.filter(({ type }) => type === 'tool_result')
   return results.map((block) => ({
@@ -133,7 +131,6 @@ export function sizesOf({ json, blocks }: Content): ResultSize[] {
   }))
 }
 
-/** Returns hashes of the pictures and documents in a content. */
 export function picturesOf(content: Content): string[] {
   const attachments = content.blocks.filter(({ type }) => type === 'image' || type === 'document')
   return attachmentHashes(attachments.map((block) => blockOf(content, block)))

@@ -210,7 +210,6 @@ function announceIn(index: RequestIndex, add: AddText, text: string): Edit[] {
   return [edit ?? setMember(object, fields, 'system', JSON.stringify(text))]
 }
 
-/** Decodes the system text. */
 function* systemOf({ json, fields, work }: RequestIndex): Generator<void, Message> {
   const system = member(fields, 'system')?.value
   return system ? { ...SILENT, texts: [systemTextOf(yield* decodeInTurns(json, system, work))] } : SILENT
@@ -363,7 +362,6 @@ const ERROR_TYPES: Readonly<Record<ErrorKind, string>> = {
   no_response: 'api_error',
 }
 
-/** Anthropic's API. */
 export const anthropic: Api = {
   upstream: {
     name: 'anthropic',
@@ -400,7 +398,6 @@ const DROP = JSON.stringify({ prefix_mismatch_behavior: 'drop_block' })
 
 const shared = dialectMembers(messagesStream)
 
-/** The dialect of Messages. */
 export const messages: Dialect = {
   ...shared,
   ...messagesReplies,

@@ -22,12 +22,10 @@ import { statedIn, tokens } from '../shared/stated-usage.ts'
 import { eventFrame, jsonReply, responsesIn, rewritten, streamReply, withTerminal } from '../shared/whole-response.ts'
 import { contentAt, textsAndCallsOf } from './content.ts'
 
-/** True if a block is a call that the client has to make. */
 function isCall(block: unknown): boolean {
   return isObject(block) && block['type'] === 'tool_use'
 }
 
-/** Returns the content blocks of a response. */
 function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
@@ -37,7 +35,6 @@ export function stopOfAnswer(reason: unknown): unknown {
   return reason === 'tool_use' || reason === 'pause_turn' || isCutOff(reason) ? 'end_turn' : reason
 }
 
-/** True if a stop reason says that the provider cut the answer off. */
 export function isCutOff(reason: unknown): boolean {
   return reason === 'max_tokens' || reason === 'model_context_window_exceeded'
 }
@@ -47,7 +44,6 @@ export function eventIn(frame: Frame): Json | undefined {
   return parseObject(dataOf(frame) ?? '')
 }
 
-/** Writes the events of a whole text block. */
 export function textEvents(index: number, text: string, lineEnd?: string): Buffer[] {
   const events = [
     { type: 'content_block_start', index, content_block: { type: 'text', text: '' } },
@@ -198,7 +194,6 @@ const RUN_BY_PROVIDER = /"type"\s{0,4}:\s{0,4}"[a-z]{1,20}_tool_use"\s{0,4},\s{0
 const SUMMARY =
   /"type"\s{0,4}:\s{0,4}"compaction(?:_delta)?"\s{0,4},\s{0,4}"content"\s{0,4}:\s{0,4}("(?!")[^"\\]*(?:\\.[^"\\]*)*")/s
 
-/** How Messages reads and writes responses that are not rewritten as a stream. */
 export const messagesReplies = {
   // Clients continue from the id of a response in a message thread only. Elsewhere they continue a paused response, and
   // send the first call of the provider in it.

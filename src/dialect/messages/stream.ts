@@ -165,7 +165,6 @@ function ending(end: StreamEnding<MessagesPart>, stream: MessagesStream): Buffer
   return bytes
 }
 
-/** How the stream engine reads and writes Messages. */
 export const messagesStream: StreamDialect<MessagesPart, MessagesStream> = {
   keepsOrder: true,
   start: () => new MessagesStream(),

@@ -359,7 +359,6 @@ const read: Dialect['read'] = ({ path, body, known }) => {
   }
 }
 
-/** The dialect of Responses. */
 export const responses: Dialect = {
   ...dialectMembers(responsesStream),
   ...responsesReplies,

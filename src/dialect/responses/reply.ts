@@ -26,7 +26,6 @@ import {
 /** The most bytes that the members after the output take; they may repeat all tools. */
 const AFTER_OUTPUT = 65_536
 
-/** True if the response says that the provider has not stored it. */
 function isNotStored({ head, tail }: ResponseTail): boolean {
   const store = /"store"\s{0,4}:\s{0,4}(true|false)/g
   const [first] = head.toString('latin1').matchAll(store)
@@ -90,7 +89,6 @@ function clientCallsOf(response: ResponseTail): Pick<ResponseMetadata, 'calls' |
   return { calls, item: whole ? textOf(items[0]?.['id']) || undefined : undefined }
 }
 
-/** The types of the calls that a client makes. */
 const CALLS =
   /"type"\s{0,4}:\s{0,4}"(?:(?:function|custom_tool|local_shell|shell|apply_patch|computer)_call|mcp_approval_request)"/
 
@@ -132,7 +130,6 @@ const NO_USAGE = {
 /** A status of a response, or of an item, that is not over. */
 const PENDING = /"status"\s{0,4}:\s{0,4}"(?:queued|in_progress)"/
 
-/** How Responses reads and writes responses that are not rewritten as a stream. */
 export const responsesReplies = {
   // The id stands at the beginning, in a stream in the first event, and the usage at the end.
   metadata(response) {

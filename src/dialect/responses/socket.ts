@@ -5,7 +5,6 @@ import { decode, kindAt, type Member, member, members, root } from '../../json/s
 import type { SocketEvent, SocketForm } from '../dialect.ts'
 import { stringIn } from '../shared/request.ts'
 
-/** The type of a message that asks for a response. */
 export const CREATE = 'response.create'
 
 const LANE = 'stream_id'
@@ -53,7 +52,6 @@ function kindOfEvent(type: string): SocketEvent['kind'] {
 /** The members of a request that a message which steers its response has in their place. */
 const STEERABLE = ['previous_response_id', 'input']
 
-/** How Responses go over a WebSocket. */
 export const responsesSocket: SocketForm = {
   readRequest(message) {
     const fields = fieldsOf(message)

@@ -351,7 +351,6 @@ function ending(end: StreamEnding<ResponsesPart>, stream: ResponsesStream): Buff
   return [...added, ...endEvent(end, stream), ...(stream.done ? [terminated(stream.done)] : [])]
 }
 
-/** How the stream engine reads and writes Responses. */
 export const responsesStream: StreamDialect<ResponsesPart, ResponsesStream> = {
   keepsOrder: true,
   isNamedByLast: true,

@@ -75,7 +75,6 @@ function kindOf({ type, execution, call_id: callId, environment }: Json): ItemKi
   return kindOfItem(textOf(type), { execution: textOf(execution), callId: textOf(callId), environment: place })
 }
 
-/** True if an item is a call that the client has to make. */
 export function isClientCall(item: Json): boolean {
   return kindOf(item) === 'call'
 }
@@ -198,12 +197,10 @@ export function itemsLeft(output: readonly Json[], blocked: ReadonlySet<number> 
   return isLost ? kept : [...kept, ...reasoning]
 }
 
-/** Returns the part of a message with a text of the model. */
 export function textPart(text: string): Json {
   return { type: 'output_text', text, annotations: [], logprobs: [] }
 }
 
-/** Returns an output item with a message of the model. */
 export function messageItem(id: string, text: string): Json {
   return { id, type: 'message', status: 'completed', role: 'assistant', content: [textPart(text)] }
 }
@@ -221,7 +218,6 @@ export function withAddedText(item: Json, added: string): Json {
 /** The members of a complete response without an error. */
 export const COMPLETED: Json = { status: 'completed', incomplete_details: null, error: null }
 
-/** Returns the calls of a response, given its id and output. */
 export function bufferedCallsOf(id: unknown, output: readonly Json[]): BufferedCalls {
   const named = typeof id === 'string' ? { id } : {}
   const calls = callsIn(output)

@@ -105,7 +105,6 @@ export function fieldOf({ json, work, fields }: ListIndex<Span>, name: string): 
   }
 }
 
-/** What a message says. */
 export interface Message {
   readonly texts: readonly string[]
   readonly calls: readonly ToolCall[]
@@ -190,9 +189,7 @@ export interface RequestFields {
   formatIn(index: ListIndex<Span>): Span | undefined
   /** The fields with system text, apart from messages. */
   readonly system: readonly string[]
-  /** The lists of tools. */
   readonly tools: readonly string[]
-  /** The tool choice. */
   readonly choices: readonly string[]
   /** The keys of lists of tools within a tool. */
   readonly nested: readonly string[]
@@ -217,7 +214,6 @@ const PARAMETERS = {
 /** Fields whose object holds such fields, in some APIs. */
 export const SETTINGS = ['generationConfig', 'generation_config']
 
-/** Returns the tool choice of a request, and what it forces. */
 function choiceIn(
   index: IndexedList,
   api: RequestFields,
@@ -351,7 +347,6 @@ function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Sp
   return lists
 }
 
-/** True if a request offers at least one tool. */
 export function offersTools(index: IndexedList, api: RequestFields): boolean {
   const { json } = index
   for (const { start } of toolLists(index, api)) if (json[skipSpace(json, start + 1)] !== CLOSE_BRACKET) return true
@@ -428,7 +423,6 @@ export function noticeIn(
   return edit && [edit]
 }
 
-/** What says that a part is a text. */
 const TEXT_PART: Json = { type: 'text' }
 
 /**

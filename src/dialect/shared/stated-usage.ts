@@ -35,7 +35,6 @@ function combined(one: unknown, other: unknown, combine: Combine, depth = MAX_DE
   return isList ? pairs.map(([, value]) => value) : Object.fromEntries(pairs)
 }
 
-/** Returns the sum of the usage of two responses. */
 export function addUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => a + b)
 }

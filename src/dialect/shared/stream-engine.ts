@@ -132,7 +132,6 @@ export class RewrittenStream implements AnswerStream {
   mode: StreamMode
   isJson: boolean
   mayHaveFooter: boolean
-  /** How many responses have begun. */
   begun = 0
   /** How many responses have ended; in `filter`, without those that can't be used. */
   responses = 0
@@ -386,7 +385,6 @@ function separatorBefore(state: RewrittenStream, text: string): Buffer[] {
   return isSecond ? (state.dialect.separator?.(state.dialectState) ?? []) : []
 }
 
-/** Shows the held end of a text. */
 function showTextEnd(state: RewrittenStream): Buffer[] {
   const parts = state.textEnd
   state.textEnd = []

@@ -35,7 +35,6 @@ export function withTerminal(body: Buffer, terminal: Terminal): Buffer {
   return withMembers(body, { governor: JSON.stringify(terminal) })
 }
 
-/** Returns a reply of Governor's own that is not streamed. */
 export function jsonReply(body: Json): GovernorReply {
   return { contentType: 'application/json', body: Buffer.from(JSON.stringify(body)) }
 }
@@ -45,7 +44,6 @@ export function eventFrame(event: Json, lineEnd?: string): Buffer {
   return dataFrame(JSON.stringify(event), String(event['type']), lineEnd)
 }
 
-/** Returns a reply of Governor's own with these events. */
 export function streamReply(events: readonly Buffer[]): GovernorReply {
   return { contentType: 'text/event-stream; charset=utf-8', body: Buffer.concat(events) }
 }

@@ -15,7 +15,6 @@ const STRONG = wordSet(`
   context prompt prompts input inputs tokens token(s) window ctx conversation messages sequence seq transcript
   completion completions kv history chat`)
 
-/** Names of the request's field for the output cap. */
 const OUTPUT_FIELD = new RegExp(
   '(?:^| )(?:max_?(?:completion_|output_|new_|gen_|generated_)?tokens(?:_to_sample)?|max-tokens|maxoutputtokens' +
     '|maxtokencount|max_(?:gen|output|decode)_len(?:gth)?|num_predict|n_predict)(?: |$)',

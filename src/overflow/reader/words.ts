@@ -27,7 +27,6 @@ export function until(words: readonly string[], set: ReadonlySet<string>): reado
   return words
 }
 
-/** Returns the words that are not in the set. */
 export function without(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
   return words.filter((word) => !set.has(word))
 }
