@@ -73,7 +73,7 @@ function clientInside(
   reject: (error: unknown) => void,
 ): Client {
   const to = new PassThrough()
-  const { onClose, close, isGone, write } = writerTo(to)
+  const { close, ...writer } = writerTo(to)
   let status = 0
   const fail = (error: Error) => {
     reject(error)
@@ -83,7 +83,7 @@ function clientInside(
   const abort = () => fail(signal?.reason)
   to.once('close', close).once('finish', close).on('error', ignore)
   signal?.addEventListener('abort', abort)
-  onClose(() => signal?.removeEventListener('abort', abort))
+  writer.onClose(() => signal?.removeEventListener('abort', abort))
   const begin: Client['begin'] = (begun, governorHeaders) => {
     status = begun.status
     const headers = pairsOf(replyHeaders(responseHeaders(begun.headers), governorHeaders, false))
@@ -92,17 +92,14 @@ function clientInside(
     // A response that is made has none, and clients read it.
     resolve(Object.defineProperty(response, 'url', { value: url() }))
   }
-  const end: Client['end'] = (_trailers, last) => void to.end(last)
   return {
+    ...writer,
     head,
     body: Readable.from([body]),
     status: () => status,
-    isGone,
-    onClose,
     inform() {},
     begin,
-    write,
-    end,
+    end: (_trailers, last) => void to.end(last),
     fail,
   }
 }

@@ -68,26 +68,17 @@ interface InputItem extends ListedItem {
 
 type RequestIndex = ListIndex<InputItem>
 
+const ITEM_KEYS = ['type', 'role', 'execution', 'call_id', 'environment', 'id', 'tools'] as const
+
 /** Reads what an item is, without decoding its text and arguments. */
 function readItem(json: Buffer, at: number, work: Work): InputItem {
-  let type = 0
-  let role = 0
-  let execution = 0
-  let callId = 0
-  let environment = 0
-  let id = 0
-  let list = 0
+  const starts = { type: 0, role: 0, execution: 0, call_id: 0, environment: 0, id: 0, tools: 0 }
   const field = new MemberWalk(json, at, work)
   while (field.next()) {
-    const { value } = field
-    if (field.is('type')) type = value
-    else if (field.is('role')) role = value
-    else if (field.is('execution')) execution = value
-    else if (field.is('call_id')) callId = value
-    else if (field.is('environment')) environment = value
-    else if (field.is('id')) id = value
-    else if (field.is('tools')) list = value
+    const key = ITEM_KEYS.find((one) => field.is(one))
+    if (key) starts[key] = field.value
   }
+  const { type, role, execution, call_id: callId, environment, id, tools: list } = starts
   const typeName = stringAt(json, type)
   const shell = environment > 0 ? { start: environment, end: skipValue(json, environment) } : undefined
   const place = shell && kindAt(json, shell) === 'object' ? stringIn(json, members(json, shell), 'type') : ''

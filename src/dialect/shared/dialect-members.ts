@@ -1,6 +1,6 @@
 /** Members of `Dialect` that are the same for all APIs whose request bodies have the fields `model` and `stream`. */
 import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
-import { decode, kindAt, type Member, member, members, root, type Span } from '../../json/scan.ts'
+import { decode, kindAt, member, members, root, type Span } from '../../json/scan.ts'
 import type { AskedOutput, Dialect } from '../dialect.ts'
 import { SETTINGS, stringIn } from './request.ts'
 import { writtenCharacters } from './response-tail.ts'
@@ -32,8 +32,8 @@ const THINKING = [
   ['thinking_config', 'thinking_budget'],
 ] as const
 
-function numberAt(json: Buffer, field: Member | undefined): number | undefined {
-  const value = field && decode(json, field.value)
+function numberAt(json: Buffer, place: Span | undefined): number | undefined {
+  const value = place && decode(json, place)
   return typeof value === 'number' && Number.isSafeInteger(value) && value > 0 ? value : undefined
 }
 
@@ -43,26 +43,23 @@ function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutpu
     const settings = member(fields, key)?.value
     if (settings && kindAt(json, settings) === 'object') fields.push(...members(json, settings))
   }
-  const caps: { readonly place: Span; readonly value: number }[] = []
-  let cap = 0
-  for (const key of CAPS) {
-    const field = member(fields, key)
-    const value = numberAt(json, field)
-    if (!field || value === undefined) continue
-    caps.push({ place: field.value, value })
-    cap = Math.max(cap, value)
-  }
-  if (cap === 0) return undefined
+  const caps = CAPS.flatMap((key) => {
+    const place = member(fields, key)?.value
+    const value = numberAt(json, place)
+    return place && value !== undefined ? { place, value } : []
+  })
+  if (caps.length === 0) return undefined
+  const cap = Math.max(...caps.map(({ value }) => value))
   const [object, key] = THINKING.find(([name]) => member(fields, name)) ?? THINKING[0]
-  const thinking = member(fields, object)
-  const budget = thinking && kindAt(json, thinking.value) === 'object' ? members(json, thinking.value) : []
-  const tokens = numberAt(json, member(budget, key))
+  const thinking = member(fields, object)?.value
+  const budget = thinking && kindAt(json, thinking) === 'object' ? members(json, thinking) : []
+  const tokens = numberAt(json, member(budget, key)?.value)
   const allowed = lower({ cap, ...(tokens === undefined ? {} : { thinking: tokens }) })
   if (!allowed) return undefined
   const edits: Edit[] = []
   for (const { place, value } of caps) if (value > allowed.cap) edits.push({ ...place, text: String(allowed.cap) })
   if (thinking && allowed.thinking !== undefined && allowed.thinking !== tokens)
-    edits.push(setMember(thinking.value, budget, key, String(allowed.thinking)))
+    edits.push(setMember(thinking, budget, key, String(allowed.thinking)))
   return applyEdits(json, edits)
 }
 
