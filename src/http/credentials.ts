@@ -16,8 +16,7 @@ function keysInQuery(target: string, names: readonly string[]): string[] {
 
 /** Returns all credentials of a request, joined. They tell tenants apart, are hashed and never stored. */
 export function credentialsOf(headers: RawHeaders, target: string, places: CredentialPlaces): string {
-  const sent: string[] = []
-  for (const name of places.headers) sent.push(headerOf(headers, name) ?? '')
+  const sent = places.headers.map((name) => headerOf(headers, name) ?? '')
   return sent.concat(keysInQuery(target, places.parameters)).join('\n')
 }
 

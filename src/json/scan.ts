@@ -22,10 +22,8 @@ export interface Member extends Span {
 /** Reports a text that is not JSON: a structural character is missing at the byte `offset`. */
 export class JsonScanError extends Error {
   override readonly name = 'JsonScanError'
-  readonly offset: number
   constructor(expected: string, offset: number) {
     super(`expected ${expected} at byte ${offset}`)
-    this.offset = offset
   }
 }
 

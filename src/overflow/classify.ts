@@ -46,11 +46,9 @@ function classifyReply(rows: readonly Row[], reply: Reply): Classified | undefin
 function matched({ status, code, text, unless }: Row, reply: Reply): Groups | undefined {
   if (status && !status.includes(reply.status)) return undefined
   if (code) {
-    let isCoded = false
     // As the code is written, or by its letters alone.
-    for (const one of reply.codes)
-      isCoded ||= (groupsIn(code, one) ?? groupsIn(code, one.replace(/[^a-z]/g, ''))) !== undefined
-    if (!isCoded) return undefined
+    const hasCode = (one: string) => groupsIn(code, one) ?? groupsIn(code, one.replace(/[^a-z]/g, ''))
+    if (![...reply.codes].some(hasCode)) return undefined
   }
   if (unless && groupsInReply(unless, reply)) return undefined
   return text ? groupsInReply(text, reply) : {}
@@ -110,12 +108,7 @@ function withFields({ numbers }: Reply, overflow: Overflow): Overflow {
   const { recovery } = overflow
   if (recovery !== 'compress_only' && recovery !== 'unknown_overflow') return overflow
   if (statedNumbers(overflow).limit !== undefined) return overflow
-  const limit = firstOf(LIMITS, numbers)
-  const prompt = firstOf(PROMPTS, numbers)
+  const firstOf = (names: readonly string[]) => names.map((name) => numbers.get(name)).find((one) => one !== undefined)
+  const [limit, prompt] = [firstOf(LIMITS), firstOf(PROMPTS)]
   return limit === undefined || (prompt !== undefined && prompt <= limit) ? overflow : overInput(limit, prompt)
-}
-
-function firstOf(names: readonly string[], numbers: Reply['numbers']): number | undefined {
-  for (const name of names) if (numbers.has(name)) return numbers.get(name)
-  return undefined
 }

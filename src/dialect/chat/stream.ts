@@ -261,18 +261,11 @@ function textChunk(stream: ChatStream, delta: Json): Buffer {
 function ending(end: StreamEnding<ChatPart>, stream: ChatStream): Buffer[] {
   const { parts, mode, metadata, fallback, usage, responses, footer } = end
   const bytes: Buffer[] = []
-  const kept: ChatPart[] = []
-  let last: ChatPart | undefined
+  const kept = fallback === undefined ? parts.filter(({ isDone }) => !isDone) : []
+  const last = kept.findLast(({ isOver }) => isOver)
   // Some providers send text beside the finish reason.
-  let lastText: ChatPart | undefined
-  let done: ChatPart | undefined
-  for (const part of parts) {
-    if (part.isDone) done ??= part
-    if (part.isDone || fallback !== undefined) continue
-    kept.push(part)
-    if (part.isOver) last = part
-    if (part.text !== '') lastText = part
-  }
+  const lastText = kept.findLast(({ text }) => text !== '')
+  const done = parts.find(({ isDone }) => isDone)
   if (fallback !== undefined) bytes.push(textChunk(stream, { role: 'assistant', content: fallback }))
   else if (footer !== undefined && !lastText) bytes.push(textChunk(stream, { content: footer }))
   for (const part of kept) {

@@ -349,8 +349,7 @@ function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Sp
 
 export function offersTools(index: IndexedList, api: RequestFields): boolean {
   const { json } = index
-  for (const { start } of toolLists(index, api)) if (json[skipSpace(json, start + 1)] !== CLOSE_BRACKET) return true
-  return false
+  return toolLists(index, api).some(({ start }) => json[skipSpace(json, start + 1)] !== CLOSE_BRACKET)
 }
 
 /** A list of tools: their names, and what removing some of them takes and leaves. */
@@ -464,9 +463,7 @@ export function attachmentHash({ cache_control: _cacheControl, ...part }: Json):
 
 /** Returns the attachment hashes of the parts without a text. */
 export function attachmentHashes(parts: unknown): string[] {
-  const hashes: string[] = []
-  for (const part of objectsOf(parts)) if (typeof part['text'] !== 'string') hashes.push(attachmentHash(part))
-  return hashes
+  return objectsOf(parts).flatMap((part) => (typeof part['text'] === 'string' ? [] : attachmentHash(part)))
 }
 
 /** Returns a decoded tool result as one text, with hashes for its attachments. */

@@ -68,9 +68,7 @@ const ID_MEMBER = /"(\w{1,16})"\s{0,4}:\s{0,4}"([^"\\]{1,256})"/g
 
 /** Returns the ids that stand under `key` in a line of a stream, at any depth. */
 export function idsUnder(line: string, key: string): string[] {
-  const ids: string[] = []
-  for (const [, name, id = ''] of line.matchAll(ID_MEMBER)) if (name === key) ids.push(id)
-  return ids
+  return [...line.matchAll(ID_MEMBER)].flatMap(([, name, id = '']) => (name === key ? id : []))
 }
 
 /** Fields whose text the model wrote, in all dialects. */
@@ -93,9 +91,7 @@ const MEMBER = /"(\w{1,64})"\s{0,4}:\s{0,4}"([^"\\]{1,64})"/g
 
 /** Returns the texts under `key`, at any depth. Text of the model can't match, as its quotes are escaped. */
 export function textsUnder(bytes: Buffer, key: string): string[] {
-  const texts: string[] = []
-  for (const [, name, text = ''] of bytes.toString('latin1').matchAll(MEMBER)) if (name === key) texts.push(text)
-  return texts
+  return [...bytes.toString('latin1').matchAll(MEMBER)].flatMap(([, name, text = '']) => (name === key ? text : []))
 }
 
 /**

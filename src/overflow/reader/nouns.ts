@@ -7,12 +7,7 @@ const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 const LEFT_ENDS = wordSet(', ; ) but however while > <=')
 
 export function nounsIn(words: readonly string[]): Noun[] {
-  const nouns: Noun[] = []
-  for (const word of words) {
-    const noun = nounOf(word)
-    if (noun) nouns.push(noun)
-  }
-  return nouns
+  return words.flatMap((word) => nounOf(word) ?? [])
 }
 
 /** Returns the first noun among the next words of the same phrase. */

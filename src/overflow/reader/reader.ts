@@ -5,9 +5,9 @@
 import { type Overflow, overInput } from '../meaning.ts'
 import { type Figure, figuresOf, find } from './figures.ts'
 import { nounsIn } from './nouns.ts'
-import { isNumberAt, type Sentence, sentencesOf, upTo, wordAt, wordsOf } from './sentence.ts'
+import { isNumberAt, type Sentence, sentencesOf, wordAt, wordsOf } from './sentence.ts'
 import { type Clause, countsThings, saysTooMuch, statesOverflow } from './telling.ts'
-import { cueOf, glossed, hasAny, MODALS, type Noun, nounOf, TOKENS, wordSet } from './words.ts'
+import { cueOf, glossed, hasAny, MODALS, type Noun, nounOf, TOKENS, upTo, wordSet } from './words.ts'
 
 /** `input` and `prompt` as names of a fault, not of what is too large. */
 const INVALID_INPUT =
@@ -68,12 +68,11 @@ function withoutAdvice(sentence: Sentence): Sentence {
 
 /** Returns the sentence without each `>` that compares neither numbers nor counted nouns. */
 function withoutMarks(sentence: Sentence): Sentence {
-  const kept: (string | number)[] = []
-  for (const [at, atom] of sentence.entries()) {
+  return sentence.filter((atom, at) => {
+    if (atom !== '>' && atom !== '>>') return true
     const isCompared = isCounted(sentence, at + 1) || cueOf(wordAt(sentence, at + 1)) === 'bound'
-    if ((atom !== '>' && atom !== '>>') || (isCounted(sentence, at - 1) && isCompared)) kept.push(atom)
-  }
-  return kept
+    return isCounted(sentence, at - 1) && isCompared
+  })
 }
 
 function isCounted(sentence: Sentence, at: number): boolean {
@@ -101,9 +100,8 @@ function isOver(figures: readonly Figure[]): boolean {
 }
 
 function sumOfParts(figures: readonly Figure[], noun?: Noun): number {
-  let sum = 0
-  for (const figure of figures) if (figure.isPart && (!noun || figure.noun === noun)) sum += figure.value
-  return sum
+  const parts = figures.filter((figure) => figure.isPart && (!noun || figure.noun === noun))
+  return parts.reduce((sum, { value }) => sum + value, 0)
 }
 
 /** Returns the nouns before the word that says "too much": after it stands the limit. */

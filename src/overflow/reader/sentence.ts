@@ -1,5 +1,5 @@
 /** Splits a text into sentences of words and numbers, and finds the words around a number that may belong to it. */
-import { TOKENS, wordSet } from './words.ts'
+import { TOKENS, upTo, wordSet } from './words.ts'
 
 /** A word, a mark or a number, in the order of the text. */
 export type Sentence = readonly (string | number)[]
@@ -105,11 +105,6 @@ function wordsFrom(sentence: Sentence, at: number, step: 1 | -1, most: number): 
     words.push(atom)
   }
   return words
-}
-
-/** Returns the items before an index; all items if it is -1. */
-export function upTo<Item>(items: readonly Item[], end: number): readonly Item[] {
-  return end === -1 ? items : items.slice(0, end)
 }
 
 const SKIPPED = wordSet(') ] ( the a an your this its in of for from as to about roughly ~')

@@ -80,9 +80,7 @@ const TOO_MUCH = new RegExp(
 )
 
 export function saysTooMuch({ words, phrase }: Clause): boolean {
-  if (TOO_MUCH.test(phrase)) return true
-  for (const word of words) if (word !== 'beyond' && cueOf(word) === 'exceed') return true
-  return false
+  return TOO_MUCH.test(phrase) || words.some((word) => word !== 'beyond' && cueOf(word) === 'exceed')
 }
 
 const FULL = wordSet('full exhausted overflow overflowed overflows depleted filled reached hit overrun exceeded')
@@ -90,8 +88,7 @@ const FULL = wordSet('full exhausted overflow overflowed overflows depleted fill
 /** True if a sentence states an overflow. `isTooMuch`: some sentence of the text says that something is too much. */
 export function statesOverflow(clause: Clause, isTooMuch: boolean): boolean {
   const { words, phrase, figures } = clause
-  let most = 0
-  for (const { value } of figures) most = Math.max(most, value)
+  const most = Math.max(0, ...figures.map(({ value }) => value))
   // The compared numbers are too small to be tokens.
   const isSmall = most < 16 || (most < 100 && find(figures, 'value'))
   if (isSmall && find(figures, 'limit')) return false
@@ -136,9 +133,8 @@ function statesRule({ words, phrase, figures }: Clause): boolean {
   const isOfOutput = namesOutput && hasAny(words, HELD)
   const namesInput = /\b(?:input|prompt|context|messages) (?:length|tokens?|size)\b/.test(phrase)
   const isOfInput = namesInput && hasAny(words, MODALS)
-  for (const { role, value, noun } of figures) {
-    if (role !== 'limit') continue
-    if ((isOfOutput && value >= 16) || (isOfInput && value >= 256 && noun !== 'output')) return true
-  }
-  return false
+  return figures.some(({ role, value, noun }) => {
+    const isHeld = (isOfOutput && value >= 16) || (isOfInput && value >= 256 && noun !== 'output')
+    return role === 'limit' && isHeld
+  })
 }

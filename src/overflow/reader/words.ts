@@ -17,14 +17,20 @@ export function wordSet(words: string): ReadonlySet<string> {
 }
 
 export function hasAny(words: readonly string[], set: ReadonlySet<string>): boolean {
-  for (const word of words) if (set.has(word)) return true
-  return false
+  return words.some((word) => set.has(word))
+}
+
+/** Returns the items before an index; all items if it is -1. */
+export function upTo<Item>(items: readonly Item[], end: number): readonly Item[] {
+  return end === -1 ? items : items.slice(0, end)
 }
 
 /** Returns the words before the first that is in the set; all words if none is. */
 export function until(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
-  for (const [at, word] of words.entries()) if (set.has(word)) return words.slice(0, at)
-  return words
+  return upTo(
+    words,
+    words.findIndex((word) => set.has(word)),
+  )
 }
 
 export function without(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
