@@ -162,9 +162,8 @@ export const chatReplies = {
   },
   writeAnswer(body, { terminal, dropCalls, text, footer, earlier }) {
     const all = responsesIn(body, earlier)
-    const choices: Json[] = []
     let isChanged = text !== undefined || footer !== undefined || earlier.length > 0
-    for (const choice of choicesOf(all.response)) {
+    const choices = choicesOf(all.response).map((choice) => {
       let message = objectIn(choice, 'message')
       let reason = choice['finish_reason']
       if (dropCalls) {
@@ -174,8 +173,8 @@ export const chatReplies = {
       }
       if (text !== undefined) message = { ...message, content: text }
       if (footer !== undefined) message = withAddedText(message, footer)
-      choices.push({ ...choice, message, finish_reason: reason })
-    }
+      return { ...choice, message, finish_reason: reason }
+    })
     return isChanged ? rewritten(all, { choices, governor: terminal }) : withTerminal(body, terminal)
   },
   withoutCalls(body, blocked, earlier, isJson) {
@@ -183,8 +182,7 @@ export const chatReplies = {
     let said = ''
     for (const one of isJson ? [] : all.before)
       said = joinedTexts(said, contentText(propertyOf(choicesOf(one)[0]?.['message'], 'content')))
-    const choices: Json[] = []
-    for (const choice of choicesOf(all.response)) {
+    const choices = choicesOf(all.response).map((choice) => {
       const message = { ...objectIn(choice, 'message') }
       const { tool_calls: listed, content } = message
       if (blocked.size > 0 && Array.isArray(listed)) {
@@ -193,8 +191,8 @@ export const chatReplies = {
         message['tool_calls'] = listed.filter((call) => listedCalls([call]).length === 0 || !blocked.has(place++))
       }
       if (said !== '') message['content'] = joinedTexts(said, contentText(content))
-      choices.push({ ...choice, message })
-    }
+      return { ...choice, message }
+    })
     return rewritten(all, { choices })
   },
   reply({ text, model, terminal: governor }, streams, id, createdAt, statesUsage) {

@@ -9,7 +9,7 @@ import { decodedPath } from '../../core/text/decoded-path.ts'
 import { decodeInTurns } from '../../json/compare.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import { indexList, type ListIndex } from '../../json/list.ts'
-import { decode, elements, kindAt, MemberWalk, member, members, root, type Span } from '../../json/scan.ts'
+import { decode, elements, kindAt, MemberWalk, member, members, root } from '../../json/scan.ts'
 import type { Api, BlockedMessage, Dialect, ErrorKind, RequestInput, StoredHistory, ToolBan } from '../dialect.ts'
 import { BETA_HEADER, dialectMembers } from '../shared/dialect-members.ts'
 import {
@@ -157,9 +157,7 @@ function threadOf(index: RequestIndex, contentOf: (at: number) => Content): Stor
     },
     skippedResults(unique) {
       if (previous === undefined) return undefined
-      const results: Span[] = []
-      for (let at = 0; at < items.length; at++)
-        for (const block of contentOf(at).blocks) if (block.type === 'tool_result') results.push(block)
+      const results = items.flatMap((_, at) => contentOf(at).blocks.filter(({ type }) => type === 'tool_result'))
       const pendingResults = resultsToKeep(json, results, 'content', ['string', 'array'])
       return { id: `msg_${unique}`, pendingResults, redirectTo: previous }
     },
@@ -227,15 +225,11 @@ function contentIn({ json, items, work }: RequestIndex, contents: Map<number, Co
 
 /** Appends blocked messages and their results to the input; in a thread, only the results of the last one. */
 function continuedAfter(index: RequestIndex, blocked: readonly BlockedMessage[], isThread: boolean) {
-  const edits: Edit[] = []
+  const { json, list } = index
+  if (!isThread) return blocked.flatMap(messagesAfterBlock).map((message) => appendElement(json, list, message))
   const last = blocked.at(-1)
-  if (isThread) {
-    edits.push(...redirected(index, last?.buffered.id))
-    return last && edits.length > 0 ? [...edits, { ...index.list, text: `[${resultMessage(last)}]` }] : undefined
-  }
-  for (const one of blocked)
-    for (const message of messagesAfterBlock(one)) edits.push(appendElement(index.json, index.list, message))
-  return edits
+  const edits = redirected(index, last?.buffered.id)
+  return last && edits.length > 0 ? [...edits, { ...list, text: `[${resultMessage(last)}]` }] : undefined
 }
 
 /**

@@ -45,20 +45,17 @@ const PART: MessageForm = { role: 'part', callCount: 0, resultCount: 0 }
  * `isAside`: it may stand in the middle of a response.
  */
 export function messagesOf(items: readonly (MessageForm & { readonly isAside?: boolean })[]): readonly MessageForm[] {
-  const messages: MessageForm[] = []
   let response: { role: Role; callCount: number; resultCount: number } | undefined
-  for (const { role, callCount, resultCount, isAside = false } of items) {
+  return items.map(({ role, callCount, resultCount, isAside = false }) => {
     const isInResponse = role === 'assistant' || (isAside && response !== undefined)
     if (response && isInResponse) {
       response.callCount += callCount
-      messages.push(PART)
-      continue
+      return PART
     }
     const message = { role, callCount, resultCount }
     response = isInResponse ? message : undefined
-    messages.push(message)
-  }
-  return messages
+    return message
+  })
 }
 
 /** The name of a role in a dialect. Lists are searched in order, so frequent roles come first. */
@@ -271,15 +268,10 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
       const named = new Set<string>()
       for (const field of api.choices) for (const name of namesIn(fieldOf(index, field))) named.add(name)
       const isUnwanted = (name: string) => !named.has(name) && drop(name)
-      const edits: Edit[] = []
-      let areEmptied = true
-      for (const list of toolLists(index, api)) {
-        const left = readTools(json, list, api, isUnwanted)
-        edits.push(...left.edits)
-        areEmptied &&= left.isEmptied
-      }
+      const left = toolLists(index, api).map((list) => readTools(json, list, api, isUnwanted))
+      const edits = left.flatMap((list) => list.edits)
       // Providers refuse an empty list, and a history with calls of unknown tools.
-      return edits.length > 0 && areEmptied ? instead : edits
+      return edits.length > 0 && left.every(({ isEmptied }) => isEmptied) ? instead : edits
     },
     collapseRepeats: () => collapseRepeats(index, conversation, addText),
     parameters() {
@@ -489,16 +481,10 @@ export function resultsToKeep(
 ): readonly string[] {
   let length = 0
   for (const { start, end } of results) length += end - start
-  const kept: string[] = []
-  for (const result of results) {
+  return results.map((result) => {
     const { start, end } = result
     const value = length > MAX_KEPT_RESULTS ? member(members(json, result), key)?.value : undefined
-    const isLost = value && kinds.includes(kindAt(json, value))
-    kept.push(
-      isLost
-        ? json.toString('utf8', start, value.start) + LOST + json.toString('utf8', value.end, end)
-        : json.toString('utf8', start, end),
-    )
-  }
-  return kept
+    if (!value || !kinds.includes(kindAt(json, value))) return json.toString('utf8', start, end)
+    return json.toString('utf8', start, value.start) + LOST + json.toString('utf8', value.end, end)
+  })
 }

@@ -34,12 +34,10 @@ export interface Figure {
 }
 
 export function figuresOf(sentence: Sentence): Figure[] {
-  const figures: Figure[] = []
-  for (const [at, atom] of sentence.entries()) {
-    const figure = typeof atom === 'number' && atom > 0 ? figureAt(placeAt(sentence, at), atom) : undefined
-    if (figure) figures.push(figure)
-  }
-  return figures
+  return sentence.flatMap((atom, at) => {
+    const isSize = typeof atom === 'number' && atom > 0
+    return (isSize && figureAt(placeAt(sentence, at), atom)) || []
+  })
 }
 
 /** Returns the first figure with a role, and with one of the nouns if there are any. */

@@ -1,6 +1,6 @@
 /** Finds the quantity that a number counts: the input, the output, both together, or the window. */
 import { type Place, withoutUnit, wordsOf } from './sentence.ts'
-import { cueOf, hasAny, MODALS, type Noun, nounOf, type Role, until, wordSet } from './words.ts'
+import { cueOf, hasAny, MODALS, type Noun, nounOf, type Role, until, upTo, wordSet } from './words.ts'
 
 const PHRASE_ENDS = wordSet('with + plus , ) ( ; but and however > <= <')
 
@@ -35,16 +35,13 @@ const WINDOW = wordSet('context window n_ctx context_length sequence max_model_l
 
 /** Returns the quantity that the words before a number name; `input context length` is a window too. */
 function nounBefore(left: readonly string[], role: Role): Noun | undefined {
-  const phrase: string[] = []
-  for (const word of left) {
-    if (LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed')) break
-    phrase.push(word)
-  }
+  const isEnd = (word: string) => LEFT_ENDS.has(word) || (role === 'limit' && cueOf(word) === 'exceed')
+  const phrase = upTo(left, left.findIndex(isEnd))
   const nouns = nounsIn(phrase)
   const [hasInput, hasOutput] = [nouns.includes('input'), nouns.includes('output')]
   if (hasInput === hasOutput && (hasInput || nouns.includes('total'))) return 'total'
   if (role === 'limit' && hasAny(phrase, WINDOW)) return 'window'
-  const text = phrase.reverse().join(' ')
+  const text = phrase.toReversed().join(' ')
   if (ASKED_OUTPUT.test(text)) return 'output'
   if (role === 'value' && /(?:^| )(?:max|maximum) tokens?(?: of| is)?(?: [:=(])?$/.test(text)) return 'output'
   // `the prompt (total length N)` is a prompt.

@@ -121,12 +121,8 @@ function subjectsOf(words: readonly string[]): readonly Noun[] {
  * Returns what the figures of a text mean. `about`: what states the overflow; `saysRequest`: the text says `requested`.
  */
 function interpret(figures: readonly Figure[], about: readonly Clause[], saysRequest: boolean): Overflow {
-  const words: string[] = []
-  const subjects: Noun[] = []
-  for (const clause of about) {
-    words.push(...clause.words)
-    subjects.push(...subjectsOf(clause.words))
-  }
+  const words = about.flatMap((clause) => clause.words)
+  const subjects = about.flatMap((clause) => subjectsOf(clause.words))
   const excess = find(figures, 'excess')?.value
   const room = find(figures, 'room')?.value
   const outputBound = find(figures, 'limit', 'output')?.value
