@@ -33,12 +33,8 @@ const VERSION = /^v\d/
  * as a name of an upstream would be; `undefined` if that segment may be the provider's own.
  */
 export function nameBefore(segments: readonly string[]): string | undefined {
-  let hasVersion = false
-  for (const [at, segment] of segments.entries()) {
-    const isVersion = VERSION.test(segment)
-    // The name is no segment of an API; all behind it are.
-    if ((isVersion || API_SEGMENTS.has(segment)) === (at === 0)) return undefined
-    hasVersion ||= isVersion
-  }
-  return hasVersion ? segments[0] : undefined
+  const isVersion = (segment: string) => VERSION.test(segment)
+  const isOfApi = (segment: string) => isVersion(segment) || API_SEGMENTS.has(segment)
+  const [name = '', ...others] = segments
+  return !isOfApi(name) && others.every(isOfApi) && others.some(isVersion) ? name : undefined
 }

@@ -22,11 +22,8 @@ function withoutPassages(text: string, request: QuotedRequest): string {
   for (const passage of text.split(BOUNDARY)) {
     const words = passage.split(' ').filter((word) => word !== '')
     // The words around the first number.
-    const at = Math.max(
-      0,
-      words.findIndex((word) => /\d/.test(word)),
-    )
-    const around = words.slice(Math.max(0, at - 3), at + 4)
+    const first = words.findIndex((word) => /\d/.test(word))
+    const around = words.slice(Math.max(0, first - 3), Math.max(0, first) + 4)
     const isSearched = around.length >= FEWEST_WORDS && searches++ < MAX_SEARCHES
     if (!isSearched || !request.includes(around.join(' '))) rest += passage
   }

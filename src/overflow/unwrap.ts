@@ -129,8 +129,7 @@ function collect(value: unknown, collected: Collected, depth: number): void {
     const place: unknown = loc.findLast((part) => typeof part === 'string')
     return void collected.texts.push(`${place ?? ''}: ${bounded(msg)}`)
   }
-  const fields = Object.entries(value).slice(0, MAX_FIELDS)
-  for (const [key, field] of fields) collectField(key, field, collected, depth)
+  for (const [key, field] of Object.entries(value).slice(0, MAX_FIELDS)) collectField(key, field, collected, depth)
 }
 
 function collectField(key: string, field: unknown, collected: Collected, depth: number): void {

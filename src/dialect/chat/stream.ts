@@ -145,13 +145,11 @@ function isWithoutContent(chunk: Json, isOpening = false): boolean {
   const choices = choicesOf(chunk)
   const statesUsage = isObject(chunk['usage']) && !(isOpening && choices.length > 0)
   if (chunk['error'] || statesUsage || finishes(chunk)) return false
-  for (const choice of choices) {
-    for (const [key, value] of Object.entries(objectIn(choice, 'delta'))) {
-      const isNothing = value === null || value === '' || (Array.isArray(value) && value.length === 0)
-      if (!isNothing && !(isOpening && key === 'role')) return false
-    }
-  }
-  return true
+  const stated = choices.flatMap((choice) => Object.entries(objectIn(choice, 'delta')))
+  return stated.every(([key, value]) => {
+    const isNothing = value === null || value === '' || (Array.isArray(value) && value.length === 0)
+    return isNothing || (isOpening && key === 'role')
+  })
 }
 
 function parse(frame: Frame, stream: ChatStream, isLater: boolean): ChatPart {

@@ -414,13 +414,11 @@ export function noticeIn(
   return edit && [edit]
 }
 
-const TEXT_PART: Json = { type: 'text' }
-
 /**
  * Appends a text to a content that is a string, null, or a list: as a paragraph of its last part if that has a text,
  * else as a new part with the members of `typed`. `undefined` if the content is anything else.
  */
-export function addText(json: Buffer, content: Span, text: string, typed: Json = TEXT_PART): Edit | undefined {
+export function addText(json: Buffer, content: Span, text: string, typed: Json = { type: 'text' }): Edit | undefined {
   const kind = kindAt(json, content)
   if (kind === 'string') return appendParagraph(content, text)
   if (kind === 'scalar') return decode(json, content) === null ? { ...content, text: JSON.stringify(text) } : undefined

@@ -1,7 +1,7 @@
 /** Finds the sentences that say that a context is too large. */
 import { type Figure, find } from './figures.ts'
 import { isNumberAt, type Sentence, wordAt } from './sentence.ts'
-import { cueOf, hasAny, MODALS, nounOf, TOKENS, wordSet } from './words.ts'
+import { cueOf, hasAny, MODALS, nounOf, TOKENS, until, wordSet } from './words.ts'
 
 export interface Clause {
   readonly sentence: Sentence
@@ -48,14 +48,10 @@ const NUMBER_OF_THINGS =
 
 /** `too many total images`, `too many identical tool calls`, `too many turns`. */
 function saysTooManyThings({ words }: Clause): boolean {
-  for (const [at, word] of words.entries()) {
-    if (word !== 'many' || words[at - 1] !== 'too') continue
-    for (const thing of words.slice(at + 1, at + 4)) {
-      if (PLACES.has(thing)) break
-      if (THINGS.has(thing) || MESSAGES.has(thing)) return true
-    }
-  }
-  return false
+  return words.some((word, at) => {
+    const things = word === 'many' && words[at - 1] === 'too' ? until(words.slice(at + 1, at + 4), PLACES) : []
+    return hasAny(things, THINGS) || hasAny(things, MESSAGES)
+  })
 }
 
 /** True if a sentence counts images, tools or pages, and no tokens. */
@@ -63,12 +59,11 @@ export function countsThings(clause: Clause): boolean {
   const { sentence, phrase } = clause
   if (/token|context/.test(phrase)) return false
   if (NUMBER_OF_THINGS.test(phrase) || saysTooManyThings(clause)) return true
-  for (const at of sentence.keys()) {
+  return sentence.some((_, at) => {
     // `a prompt with 5 documents`: not the documents are too many.
     const isCount = isNumberAt(sentence, at) && wordAt(sentence, at - 1) !== 'with'
-    if (isCount && (THINGS.has(wordAt(sentence, at + 1)) || THINGS.has(wordAt(sentence, at + 2)))) return true
-  }
-  return false
+    return isCount && hasAny([wordAt(sentence, at + 1), wordAt(sentence, at + 2)], THINGS)
+  })
 }
 
 const NEGATIONS = "not|n't|doesn't|don't|cannot|can't|won't|didn't"
@@ -93,13 +88,9 @@ export function statesOverflow(clause: Clause, isTooMuch: boolean): boolean {
   const isSmall = most < 16 || (most < 100 && find(figures, 'value'))
   if (isSmall && find(figures, 'limit')) return false
   if (statesBound(clause, isTooMuch)) return true
-  let isAboutContext = ABOUT_CONTEXT.test(phrase)
-  let isFull = false
-  for (const [at, word] of words.entries()) {
-    if (STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)) isAboutContext = true
-    if (FULL.has(word) && words[at - 1] !== 'deadline') isFull = true
-  }
-  if (!isAboutContext) return false
+  const isStrong = (word: string) => STRONG.has(word) || (word.includes('_') && nounOf(word) !== undefined)
+  if (!ABOUT_CONTEXT.test(phrase) && !words.some(isStrong)) return false
+  const isFull = words.some((word, at) => FULL.has(word) && words[at - 1] !== 'deadline')
   if (isFull && (words.includes('context') || words.includes('window'))) return true
   return saysTooMuch(clause) || statesRule(clause)
 }
@@ -113,12 +104,11 @@ const MOST = wordSet('max maximum limit limited most only')
 function statesBound({ sentence, words, phrase, figures }: Clause, isTooMuch: boolean): boolean {
   if (!hasAny(words, MOST) || (!isTooMuch && hasAny(words, PARTS))) return false
   if (/(?:^| )not(?: |$)|n't(?: |$)/.test(phrase)) return false
-  for (const { role, value, noun, at } of figures) {
-    if (role !== 'limit' || value < 256 || !(isTooMuch || noun === 'input' || noun === 'window')) continue
+  return figures.some(({ role, value, noun, at }) => {
+    const isBound = role === 'limit' && value >= 256 && (isTooMuch || noun === 'input' || noun === 'window')
     // `8192 tokens`, `8192 input tokens`
-    if (TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))) return true
-  }
-  return false
+    return isBound && TOKENS.has(wordAt(sentence, nounOf(wordAt(sentence, at + 1)) === 'input' ? at + 2 : at + 1))
+  })
 }
 
 const HELD = wordSet(`

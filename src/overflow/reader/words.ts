@@ -27,10 +27,8 @@ export function upTo<Item>(items: readonly Item[], end: number): readonly Item[]
 
 /** Returns the words before the first that is in the set; all words if none is. */
 export function until(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
-  return upTo(
-    words,
-    words.findIndex((word) => set.has(word)),
-  )
+  const end = words.findIndex((word) => set.has(word))
+  return upTo(words, end)
 }
 
 export function without(words: readonly string[], set: ReadonlySet<string>): readonly string[] {
