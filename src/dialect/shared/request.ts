@@ -211,10 +211,7 @@ const PARAMETERS = {
 /** Fields whose object holds such fields, in some APIs. */
 export const SETTINGS = ['generationConfig', 'generation_config']
 
-function choiceIn(
-  index: IndexedList,
-  api: RequestFields,
-): { readonly place?: Span; readonly forced?: Forced | undefined } {
+function choiceIn(index: IndexedList, api: RequestFields): { place?: Span; forced?: Forced | undefined } {
   for (const name of api.choices) {
     const place = member(index.fields, name)?.value
     const choice = place && (fieldOf(index, name) ?? undefined)
@@ -225,8 +222,7 @@ function choiceIn(
 
 /** Returns the id of a session that stands at a path of the body. */
 function sessionIdIn(index: IndexedList, path: readonly string[]): string | undefined {
-  let value = fieldOf(index, path[0] ?? '')
-  for (let at = 1; at < path.length && value !== undefined; at++) value = propertyOf(value, path[at] ?? '')
+  const value = path.slice(1).reduce<unknown>(propertyOf, fieldOf(index, path[0] ?? ''))
   // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
   const id = typeof value === 'string' ? value : propertyOf(value, 'id')
   if (typeof id !== 'string' || id.trim() === '') return undefined
@@ -260,13 +256,11 @@ export function requestMembers(index: IndexedList, conversation: Conversation, a
     forcedTools() {
       const { forced } = choiceIn(index, api)
       if (!forced) return { isNamed: false, names: [] }
-      const names = [...(forced.names ?? [])]
-      if (!forced.names) for (const list of toolLists(index, api)) names.push(...readTools(json, list, api).names)
-      return { isNamed: forced.isNamed, names }
+      const offered = () => toolLists(index, api).flatMap((list) => readTools(json, list, api).names)
+      return { isNamed: forced.isNamed, names: forced.names ?? offered() }
     },
     dropTools(drop, instead) {
-      const named = new Set<string>()
-      for (const field of api.choices) for (const name of namesIn(fieldOf(index, field))) named.add(name)
+      const named = new Set(api.choices.flatMap((field) => namesIn(fieldOf(index, field))))
       const isUnwanted = (name: string) => !named.has(name) && drop(name)
       const left = toolLists(index, api).map((list) => readTools(json, list, api, isUnwanted))
       const edits = left.flatMap((list) => list.edits)
