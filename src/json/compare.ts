@@ -85,9 +85,11 @@ function shortened(json: Buffer, span: Span, work: Work): string {
 
 /**
  * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than
- * Governor builds. @throws {SyntaxError} @throws {TooMuchToRead} if that takes more steps than `work` has left.
+ * Governor builds. Without `work`, as it is. @throws {SyntaxError} @throws {TooMuchToRead} if that takes more steps than
+ * `work` has left.
  */
-export function decodeToCompare(json: Buffer, span: Span, work: Work): unknown {
+export function decodeToCompare(json: Buffer, span: Span, work: Work | undefined): unknown {
+  if (!work) return decode(json, span)
   const text = shortened(json, span, work)
   const values = countValues(text, text.length)
   if (values === undefined || !work.build(values)) return hashOfBytes(json.subarray(span.start, span.end))
@@ -136,21 +138,10 @@ export function* decodeInTurns(
   return values
 }
 
-/** Decodes one value: to compare it where `work` counts the steps, as it is without. Throws like `decodeToCompare`. */
-export function decodeFor(json: Buffer, span: Span, work: Work | undefined): unknown {
-  return work ? decodeToCompare(json, span, work) : decode(json, span)
-}
-
-/** Decodes a string, shortened if it is long. @throws {SyntaxError} @throws {TooMuchToRead} */
-export function decodeStringToCompare(json: Buffer, span: Span, work: Work): string {
+/** Decodes a string, shortened if it is long; without `work`, as it is. @throws {SyntaxError} @throws {TooMuchToRead} */
+export function decodeStringToCompare(json: Buffer, span: Span, work: Work | undefined): string {
+  if (!work) return decodeStringIn(json, span)
   const text = shortened(json, span, work)
   work.decode(text.length)
   return text.includes('\\') ? String(JSON.parse(text)) : text.slice(1, -1)
-}
-
-/**
- * Decodes a string: to compare it where `work` counts the steps, as it is without. Throws like `decodeStringToCompare`.
- */
-export function decodeStringFor(json: Buffer, span: Span, work: Work | undefined): string {
-  return work ? decodeStringToCompare(json, span, work) : decodeStringIn(json, span)
 }

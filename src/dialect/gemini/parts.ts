@@ -3,7 +3,7 @@
 import type { Work } from '../../core/bounds/work.ts'
 import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, propertyOf, textOf } from '../../core/json-object.ts'
-import { decodeFor, decodeStringFor } from '../../json/compare.ts'
+import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import {
   elementsBy,
   type Member,
@@ -83,12 +83,12 @@ export function inSnakeCase(name: string): string {
 function resultOf(json: Buffer, value: Span, work: Work | undefined): ToolResult {
   const fields = members(json, value, work)
   const stated = member(fields, 'response')?.value
-  const response = stated && decodeFor(json, stated, work)
+  const response = stated && decodeToCompare(json, stated, work)
   const values = isObject(response) ? Object.values(response) : []
   const [only] = values
   const text = values.length === 1 && typeof only === 'string' ? only : JSON.stringify(response ?? '')
   const attached = member(fields, 'parts')?.value
-  const hashes = attached ? attachmentHashes(decodeFor(json, attached, work)) : []
+  const hashes = attached ? attachmentHashes(decodeToCompare(json, attached, work)) : []
   const callId = stringIn(json, fields, 'id')
   return { callId, name: stringIn(json, fields, 'name'), text: [text, ...hashes].join('\n') }
 }
@@ -108,7 +108,7 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
   const results: ToolResult[] = []
   for (const { kind, value } of parts) {
     if (work?.isDue) yield
-    if (kind === 'text') texts.push(decodeStringFor(json, value, work))
+    if (kind === 'text') texts.push(decodeStringToCompare(json, value, work))
     else if (kind === 'call') calls.push(callAt(json, value, 'args', '{}', work))
     else if (kind === 'result') results.push(resultOf(json, value, work))
   }
@@ -117,7 +117,7 @@ export function* messageOfParts(json: Buffer, parts: readonly PartSpan[], work?:
 
 export function picturesOf(json: Buffer, parts: readonly PartSpan[], work?: Work): string[] {
   const attachments = parts.filter(({ kind }) => kind === 'other')
-  return attachmentHashes(attachments.map((part) => decodeFor(json, part, work)))
+  return attachmentHashes(attachments.map((part) => decodeToCompare(json, part, work)))
 }
 
 /** True if a decoded part is a call that the client has to make. */

@@ -3,7 +3,7 @@
 import type { Work } from '../../core/bounds/work.ts'
 import type { ResultSize, ToolCall, ToolResult } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectsOf, textOf } from '../../core/json-object.ts'
-import { decodeFor, decodeStringFor } from '../../json/compare.ts'
+import { decodeStringToCompare, decodeToCompare } from '../../json/compare.ts'
 import {
   decode,
   elementsBy,
@@ -71,7 +71,7 @@ export function contentAt(json: Buffer, start: number, work?: Work): Content {
 }
 
 function blockOf({ json, work }: Content, block: Block): Json {
-  const value = decodeFor(json, block, work)
+  const value = decodeToCompare(json, block, work)
   return isObject(value) ? value : {}
 }
 
@@ -86,7 +86,7 @@ export function* textsAndCallsOf(content: Content): Generator<void, Message> {
   const { json, work, value, blocks } = content
   const texts: string[] = []
   const calls: ToolCall[] = []
-  if (value && kindAt(json, value) === 'string') texts.push(decodeStringFor(json, value, work))
+  if (value && kindAt(json, value) === 'string') texts.push(decodeStringToCompare(json, value, work))
   for (const block of blocks) {
     if (work?.isDue) yield
     if (block.type === 'text') texts.push(textOf(blockOf(content, block)['text']))
