@@ -7,23 +7,18 @@ import { STEPS_PER_VALUE, TooMuchToRead, Work } from '../core/bounds/work.ts'
 import { hashOfBytes } from '../core/hash.ts'
 import {
   CLOSE_BRACKET,
-  decodeKey,
   firstElement,
-  firstKey,
   JsonScanError,
   type Member,
+  MemberWalk,
   member,
   nextElement,
-  nextKey,
   OPEN_BRACE,
   OPEN_BRACKET,
   QUOTE,
   rootStart,
   type Span,
   skipSpace,
-  skipString,
-  skipValue,
-  valueAfter,
 } from './scan.ts'
 
 /** The byte offsets of an object's members and of the items of one of its lists. */
@@ -119,17 +114,16 @@ export function indexList<Item extends Span>(
   const work = new Work(json.length)
   let list: Span | undefined
   let items: Item[] = []
-  let at = known?.at ?? firstKey(json, start)
-  while (json[at] === QUOTE) {
-    const keyEnd = skipString(json, at)
-    const key = decodeKey(json, at, keyEnd)
-    const value = valueAfter(json, keyEnd)
-    let end: number
+  const field = new MemberWalk(json, start, undefined, known?.at)
+  while (field.next()) {
+    const { at, value } = field
+    const key = field.key()
     if (key === listKey && json[value] === OPEN_BRACKET) {
       items = at === known?.at ? [...(known.items as readonly Item[])] : []
-      end = readList(json, value, readItem, work, items)
-      list = { start: value, end }
-    } else end = skipValue(json, value)
+      field.end = readList(json, value, readItem, work, items)
+      list = { start: value, end: field.end }
+    }
+    const end = field.skip()
     work.spend(STEPS_PER_VALUE)
     fields.push({ key, start: at, end, value: { start: value, end } })
     if (list && at === known?.at && hashOfBytes(json.subarray(end)) === known.rest.hash) {
@@ -137,9 +131,9 @@ export function indexList<Item extends Span>(
       const object = { start, end: end + known.rest.end }
       return { json, work, object, fields, list, items, hasKnownRest: true }
     }
-    at = nextKey(json, end)
   }
-  const rest = skipSpace(json, at + 1)
+  const { at, end } = field
+  const rest = skipSpace(json, end)
   if (rest !== json.length) throw new JsonScanError('the end of the text', rest)
   const value = member(fields, listKey)?.value ?? { start: at, end: at }
   if (value.start !== list?.start) {
@@ -148,5 +142,5 @@ export function indexList<Item extends Span>(
     else return undefined
   }
   // A spread would double the time that a short body takes.
-  return { json, work, object: { start, end: at + 1 }, fields, list: value, items, hasKnownRest: false }
+  return { json, work, object: { start, end }, fields, list: value, items, hasKnownRest: false }
 }

@@ -152,30 +152,30 @@ export function valueAfter(json: Buffer, keyEnd: number): number {
 export class MemberWalk {
   readonly #json: Buffer
   readonly #work: Work | undefined
-  #at: number
   #keyEnd = 0
+  /** Where the current member starts, with its key. */
+  at: number
   /** Where the value of the current member starts. */
   value = 0
   /** Where it ends, if its reader knows that already; else 0. After the last member, the end of the object. */
   end = 0
 
-  /** `at` is the opening brace. */
-  constructor(json: Buffer, at: number, work?: Work) {
+  /** `brace` opens the object; `at`: where the first key to read starts. @throws {JsonScanError} */
+  constructor(json: Buffer, brace: number, work?: Work, at = firstKey(json, brace)) {
     this.#json = json
     this.#work = work
-    this.#at = at
+    this.at = at
   }
 
   /** Goes on to the next member; false if there is none. @throws {JsonScanError} @throws {TooMuchToRead} */
   next(): boolean {
     const json = this.#json
     const { value } = this
-    const at = value === 0 ? firstKey(json, this.#at) : nextKey(json, this.end || skipValue(json, value))
-    this.#at = at
-    this.end = at + 1
-    if (json[at] !== QUOTE) return false
+    if (value > 0) this.at = nextKey(json, this.end || skipValue(json, value))
+    this.end = this.at + 1
+    if (json[this.at] !== QUOTE) return false
     this.#work?.spend(1)
-    this.#keyEnd = skipString(json, at)
+    this.#keyEnd = skipString(json, this.at)
     this.value = valueAfter(json, this.#keyEnd)
     this.end = 0
     return true
@@ -183,7 +183,12 @@ export class MemberWalk {
 
   /** True if the current member has this key. */
   is(key: string): boolean {
-    return isString(this.#json, this.#at, this.#keyEnd, key)
+    return isString(this.#json, this.at, this.#keyEnd, key)
+  }
+
+  /** Decodes the key of the current member. @throws {JsonScanError} */
+  key(): string {
+    return decodeKey(this.#json, this.at, this.#keyEnd)
   }
 
   /** Returns the end of the current value. @throws {JsonScanError} */

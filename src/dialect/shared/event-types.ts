@@ -2,36 +2,22 @@
  * Finds events of a stream by their own members, without decoding them. An event may hold any JSON of a client, of a
  * model or of a provider's filter (a tool's parameter `error`, a call's argument), so that no other members count.
  */
-import {
-  firstKey,
-  isString,
-  nextKey,
-  QUOTE,
-  type Span,
-  skipSpace,
-  skipString,
-  skipValue,
-  valueAfter,
-} from '../../json/scan.ts'
+import { MemberWalk, type Span, skipSpace } from '../../json/scan.ts'
 
 /** So many lines of a piece may be no JSON until no more of it are read: each of them costs as much as a long event. */
 const MAX_BROKEN = 32
 
-/** Reads an object's own members from a key on, or what has come of them. `isLast`: its end is that of the line. */
-function ownMembers(line: Buffer, findKey: () => number) {
+/** Reads an object's own members from `key` on, or what has come of them. `isLast`: its end is that of the line. */
+function ownMembers(line: Buffer, key: number | undefined) {
   const own = { type: '', hasError: false, isLast: false }
   try {
-    let key = findKey()
-    while (line[key] === QUOTE) {
-      const keyEnd = skipString(line, key)
-      const value = valueAfter(line, keyEnd)
-      if (isString(line, key, keyEnd, 'error'))
-        own.hasError = /^(?:\{|"[^"])/.test(line.toString('latin1', value, value + 2))
-      const end = skipValue(line, value)
-      if (isString(line, key, keyEnd, 'type')) own.type = line.toString('latin1', value + 1, end - 1)
-      key = nextKey(line, end)
+    const field = new MemberWalk(line, skipSpace(line, DATA.length), undefined, key)
+    while (field.next()) {
+      const { value } = field
+      if (field.is('error')) own.hasError = /^(?:\{|"[^"])/.test(line.toString('latin1', value, value + 2))
+      if (field.is('type')) own.type = line.toString('latin1', value + 1, field.skip() - 1)
     }
-    own.isLast = skipSpace(line, key + 1) === line.length
+    own.isLast = skipSpace(line, field.end) === line.length
   } catch {
     // The rest has not come, or it is no JSON.
   }
@@ -58,9 +44,7 @@ export function eventOf(types: string, mayFail = false): (piece: string) => Span
       // Only the first line can have begun before the piece; what else is no data belongs to no event.
       if (isBegun && start > 0) return false
       const bytes = Buffer.from(line, 'latin1')
-      const first = () =>
-        isBegun ? ([...line.matchAll(typed)].at(-1)?.index ?? -1) : firstKey(bytes, skipSpace(bytes, DATA.length))
-      const own = ownMembers(bytes, first)
+      const own = ownMembers(bytes, isBegun ? ([...line.matchAll(typed)].at(-1)?.index ?? -1) : undefined)
       if (!own.isLast) broken++
       return (type.test(own.type) || (mayFail && own.hasError)) && (!isBegun || (own.isLast && isOver))
     }
