@@ -67,7 +67,6 @@ export function statesEventStream(headers: RawHeaders): boolean {
   return /^text\/event-stream\b/i.test(headerOf(headers, 'content-type') ?? '')
 }
 
-/** Returns the fields for which `keeps` returns true. */
 export function fieldsKept(headers: RawHeaders, keeps: (name: string, value: string) => boolean): string[] {
   const kept: string[] = []
   for (let at = 0; at + 1 < headers.length; at += 2) {

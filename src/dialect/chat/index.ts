@@ -56,7 +56,6 @@ const LETTER_N = 0x6e
 
 /** The byte offsets of a message and of its fields; 0 if it lacks the field. */
 interface ChatItem extends ListedItem {
-  /** Where its content starts, and where it ends. */
   readonly content: number
   readonly contentEnd: number
   /** Where the list of its tool calls starts. */

@@ -51,7 +51,6 @@ export function choicesOf(body: Json): Json[] {
   return objectsOf(body['choices'])
 }
 
-/** Returns the text of a content that is a string or a list of parts. */
 function contentText(content: unknown): string {
   return textsOfParts(content).join('')
 }

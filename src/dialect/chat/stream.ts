@@ -134,7 +134,6 @@ function finishes(chunk: Json): boolean {
   return choicesOf(chunk).some(({ finish_reason: reason }) => textOf(reason) !== '')
 }
 
-/** Returns the text that a chunk adds to the first choice. */
 function addedText(chunk: Json): string {
   const choices = choicesOf(chunk).filter(isFirst)
   return choices.map((choice) => textOfMessage(objectIn(choice, 'delta'))).join('')

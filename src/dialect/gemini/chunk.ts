@@ -63,7 +63,6 @@ export function callsIn(chunk: Json): Json[] {
   return partsOf(candidatesOf(chunk)[0]).filter(isCall)
 }
 
-/** Returns the text that the user reads of a chunk. */
 export function textOfChunk(chunk: Json): string {
   return textOfParts(partsOf(candidatesOf(chunk)[0]))
 }

@@ -147,7 +147,6 @@ const contentOf = (role: string, text: string) => ({ role, parts: [{ text }] })
 
 const TOOL_FIELDS = new Set(['tools', 'toolConfig', 'tool_config'])
 
-/** Returns edits that set how the model may call tools. */
 function choiceEdits({ json, object, fields }: RequestIndex, config: string): Edit[] {
   // Providers refuse a choice without tools.
   if (!member(fields, 'tools')) return []

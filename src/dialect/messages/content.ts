@@ -145,7 +145,6 @@ export function beginsWithBilling(system: unknown): boolean {
   return first.startsWith(BILLING)
 }
 
-/** Returns the system text of a request, from a text or from blocks. */
 export function systemTextOf(system: unknown): string {
   if (typeof system === 'string') return system
   const texts = objectsOf(system).map(({ text }) => textOf(text))

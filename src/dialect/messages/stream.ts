@@ -22,7 +22,6 @@ class MessagesStream implements DialectState {
   next = 0
   /** The index of the client's open block. */
   open: number | undefined
-  /** The client's open block contains text. */
   isTextOpen = false
   /** The client's indexes of the blocks of the current response, by the provider's indexes. */
   readonly indexes = new Map<unknown, number>()

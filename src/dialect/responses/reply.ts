@@ -72,7 +72,6 @@ function wholeItems(body: Buffer): Json[] {
   }
 }
 
-/** Returns the id of a compaction that the client asked for. */
 function compactionIn({ whole, streams }: ResponseTail): Pick<ResponseMetadata, 'item'> {
   if (!whole || streams || !whole.includes('"response.compaction"')) return {}
   return { item: textOf(wholeItems(whole).findLast(({ type }) => type === 'compaction')?.['id']) || undefined }

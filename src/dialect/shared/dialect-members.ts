@@ -66,7 +66,6 @@ function withLowerOutput(json: Buffer, lower: (asked: AskedOutput) => AskedOutpu
 /** The header that turns on beta features of Anthropic's API; gateways pass it on in any dialect. */
 export const BETA_HEADER = 'anthropic-beta'
 
-/** Betas that give a longer context. */
 const LONG_CONTEXT = /^context-\d+[km]-/i
 
 /** Returns raw headers without the betas of a longer context; `undefined` if there are none. */

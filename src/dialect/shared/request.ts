@@ -220,7 +220,6 @@ function choiceIn(index: IndexedList, api: RequestFields): { place?: Span; force
   return {}
 }
 
-/** Returns the id of a session that stands at a path of the body. */
 function sessionIdIn(index: IndexedList, path: readonly string[]): string | undefined {
   const value = path.slice(1).reduce<unknown>(propertyOf, fieldOf(index, path[0] ?? ''))
   // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
@@ -322,7 +321,6 @@ export function namesIn(choice: unknown, depth = 0): string[] {
   return names
 }
 
-/** Returns where the lists of tools stand, in fields and in items. */
 function toolLists({ json, fields, items }: IndexedList, api: RequestFields): Span[] {
   const lists: Span[] = []
   for (const name of api.tools) {
@@ -445,7 +443,6 @@ export function attachmentHash({ cache_control: _cacheControl, ...part }: Json):
   return `[${textOf(part['type'])} ${letters}]`
 }
 
-/** Returns the attachment hashes of the parts without a text. */
 export function attachmentHashes(parts: unknown): string[] {
   return objectsOf(parts).flatMap((part) => (typeof part['text'] === 'string' ? [] : attachmentHash(part)))
 }
