@@ -44,10 +44,7 @@ function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
 
 /** Returns the members that all chunks of a response share. */
 export function envelopeOf({ modelVersion, responseId }: Json): Json {
-  return {
-    ...(modelVersion === undefined ? {} : { modelVersion }),
-    ...(responseId === undefined ? {} : { responseId }),
-  }
+  return { modelVersion, responseId }
 }
 
 /** Returns a chunk with a part of text, or the last chunk of a response. */

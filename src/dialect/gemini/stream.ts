@@ -127,9 +127,8 @@ function governorFrame({ envelope, lineEnd }: GeminiStream, chunk: Json): Buffer
 function ending(end: StreamEnding<GeminiPart>, stream: GeminiStream): Buffer[] {
   const { parts, mode, metadata: governor, fallback, usage, responses, footer } = end
   const isAnswer = mode === 'answer'
-  const usageMetadata = usage === undefined ? {} : { usageMetadata: usage }
-  if (fallback !== undefined)
-    return [governorFrame(stream, { ...textChunk(fallback, true), ...usageMetadata, governor })]
+  const own = { usageMetadata: usage, governor }
+  if (fallback !== undefined) return [governorFrame(stream, { ...textChunk(fallback, true), ...own })]
   const last = parts.findLast(({ isOver }) => isOver)
   const lastText = parts.findLast(({ text }) => text !== '')
   const bytes = footer === undefined || lastText ? [] : [governorFrame(stream, textChunk(footer, false))]
@@ -143,7 +142,7 @@ function ending(end: StreamEnding<GeminiPart>, stream: GeminiStream): Buffer[] {
     bytes.push(...render(part.kind === 'comment' ? part : changed(part, change), stream))
   }
   // Some servers send no reason. The client needs one, and the terminal state beside it.
-  if (!last && isAnswer) bytes.push(governorFrame(stream, { ...textChunk('', true), ...usageMetadata, governor }))
+  if (!last && isAnswer) bytes.push(governorFrame(stream, { ...textChunk('', true), ...own }))
   return bytes
 }
 

@@ -53,20 +53,15 @@ const PLUS = wordSet('+ plus')
 
 /** True for A and B in `A + B > C` and in `input (A) + output (B)`. */
 export function isSummand({ left, isLed, between, leads }: Place): boolean {
+  const isVerb = (word: string) => MODALS.has(word) || cueOf(word) === 'exceed'
   // The next summand follows, unless another phrase begins before the plus.
-  if (leads && isBeforePlus(between))
-    for (const word of between) {
-      if (PLUS.has(word)) return true
-      if (word === ',' || MODALS.has(word) || cueOf(word) === 'exceed') break
-    }
+  const next = between.find((word) => PLUS.has(word) || word === ',' || isVerb(word))
+  if (leads && isBeforePlus(between) && next && PLUS.has(next)) return true
   // The other summand must be a number before the plus.
-  if (!isLed) return false
-  for (const word of left.slice(0, 6)) {
-    if (PLUS.has(word)) return true
-    if (word === ')' && left[0] === ')') return false
-    if (MODALS.has(word) || word === '<=' || word === '=' || cueOf(word) === 'exceed') return false
-  }
-  return false
+  const isBracketed = left[0] === ')'
+  const isEnd = (word: string) => (isBracketed && word === ')') || word === '<=' || word === '=' || isVerb(word)
+  const before = left.slice(0, 6).find((word) => PLUS.has(word) || isEnd(word))
+  return isLed && before !== undefined && PLUS.has(before)
 }
 
 function isBeforePlus(between: readonly string[]): boolean {
