@@ -109,7 +109,7 @@ function itemsInLine(line: string): readonly Json[] | undefined {
 }
 
 /** Returns the output, also as the text that some providers send and SDKs compute otherwise. */
-function outputOf(response: Json, output: readonly Json[]): Json {
+export function outputOf(response: Json, output: readonly Json[]): Json {
   return { output, ...('output_text' in response ? { output_text: textOfOutputItems(output) } : {}) }
 }
 

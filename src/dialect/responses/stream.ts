@@ -6,7 +6,7 @@ import { dataOf, type Frame, isWhole, terminated, withData } from '../../sse/fra
 import { DONE } from '../openai/api.ts'
 import type { DialectState, Kept, Part, StreamDialect, StreamEnding, StreamMode } from '../shared/stream-engine.ts'
 import { eventFrame } from '../shared/whole-response.ts'
-import { governorId } from './reply.ts'
+import { governorId, outputOf } from './reply.ts'
 import {
   answeredBy,
   bufferedCallsOf,
@@ -244,15 +244,12 @@ function endEvent(ending: StreamEnding<ResponsesPart>, stream: ResponsesStream):
     return [withData(end.frame, withMembers(data, response ? { response } : {}).toString())]
   }
   const total = responses > 1 ? usage : (last['usage'] ?? usage)
-  const output = itemsOf(stream.output, 'shown')
   const response: Json = {
     ...stream.latest,
     ...last,
     ...(stream.id === undefined ? {} : { id: stream.id }),
     ...(isCutOff ? {} : COMPLETED),
-    output,
-    // Some providers send this member, which SDKs compute otherwise.
-    ...('output_text' in last ? { output_text: textOfOutputItems(output) } : {}),
+    ...outputOf(last, itemsOf(stream.output, 'shown')),
     ...(total === undefined ? {} : { usage: total }),
     governor: metadata,
   }
