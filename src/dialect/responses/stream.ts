@@ -94,17 +94,16 @@ function answersDropped(item: Json, { dropped }: ResponsesStream): boolean {
 /** Updates the item of an event and returns the text that the event adds to a message. */
 function addToItem(event: Json, stream: ResponsesStream): string {
   const { type, output_index: place, item } = event
-  const existing = stream.items.get(place)
-  if (isObject(item) && existing) existing.item = item
+  let entry = stream.items.get(place)
+  if (isObject(item) && entry) entry.item = item
   else if (isObject(item)) {
-    const added: OutputItem = { item, shown: item, isDone: false, index: undefined, text: '' }
-    stream.items.set(place, added)
+    entry = { item, shown: item, isDone: false, index: undefined, text: '' }
+    stream.items.set(place, entry)
     if (stream.mode === 'answer' && (isClientCall(item) || answersDropped(item, stream))) {
-      stream.dropped.push(added)
+      stream.dropped.push(entry)
       stream.isChanged = true
     }
   }
-  const entry = stream.items.get(place)
   if (!entry) return ''
   const isDone = type === 'response.output_item.done'
   // Some providers do not stream text, but send all of it with the end of the item.
@@ -328,7 +327,6 @@ function addFooter(footer: string, textEnd: readonly ResponsesPart[], stream: Re
 }
 
 function addMessage(text: string, stream: ResponsesStream): Buffer[] {
-  if (text === '') return []
   const item = messageItem(governorId(stream.latest['id']), text)
   const index = stream.output.push({ item, shown: item, isDone: true, index: undefined, text }) - 1
   stream.isChanged = true
