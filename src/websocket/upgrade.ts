@@ -69,10 +69,11 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
   return (request: IncomingMessage, client: Duplex, first: Buffer, route: Route): void => {
     const { rawHeaders: headers, url: target = '/' } = request
     const { upstream, dialect } = route
+    const form = dialect?.socket
     const accessKey = accessKeyOf(services, route, headers)
     const refusal = accessRefusal(services, route, headers, accessKey)
     if (refusal) return endWithError(client, refusal.status, refusal.body)
-    if (!dialect?.socket || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
+    if (!form || services.now() < (refusedUntil.get(upstream.name) ?? 0)) return useHttp(client)
     const sent = upstreamHead(route, headers, services, accessKey?.key)
     const names = headerOf(headers, 'sec-websocket-protocol')?.split(',') ?? []
     const socket = socketTo(`${upstream.origin}${sent.path}`, names, sent.headers, limits.connect)
@@ -115,8 +116,7 @@ export function createSocketGuard(services: Services, limits: SocketLimits) {
       server.handleUpgrade(request, client, Buffer.concat(early), (accepted) => {
         client.off('close', leave).resume().setDefaultEncoding('utf8')
         const head = { target, headers }
-        const { socket: form } = dialect
-        if (form) carry({ services, route, form, head, client: accepted, upstream: socket, limits: limits.carry })
+        carry({ services, route, form, head, client: accepted, upstream: socket, limits: limits.carry })
       })
     })
   }

@@ -97,22 +97,18 @@ interface AssembledBlock {
 /** The part of a streamed response that has arrived. */
 export class Assembly {
   /** `undefined` if its beginning has not come. */
-  readonly id: string | undefined
+  id: string | undefined
   readonly blocks: AssembledBlock[] = []
   /** Blocks by the indexes that the provider sends. */
   readonly byIndex = new Map<unknown, AssembledBlock>()
   calls = 0
   hasEnd = false
-
-  constructor(id?: string) {
-    this.id = id
-  }
 }
 
 /** Adds an event of a stream; returns the response that it belongs to. */
 export function addEvent(assembly: Assembly, data: Json): Assembly {
   const { type, index, content_block: start, delta } = data
-  if (type === 'message_start') return new Assembly(textOf(propertyOf(data['message'], 'id')))
+  if (type === 'message_start') return Object.assign(new Assembly(), { id: textOf(propertyOf(data['message'], 'id')) })
   assembly.hasEnd ||= type === 'message_delta' || type === 'message_stop'
   if (type === 'content_block_start' && isObject(start)) {
     const call = isCall(start) ? assembly.calls++ : undefined
