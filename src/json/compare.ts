@@ -85,8 +85,9 @@ function shortened(json: Buffer, span: Span, work: Work): string {
 
 /**
  * Decodes one value of a body, with its long strings shortened; a hash of it if it contains more or deeper values than
- * Governor builds. Without `work`, as it is. @throws {SyntaxError} @throws {TooMuchToRead} if that takes more steps than
- * `work` has left.
+ * Governor builds. Without `work`, the value as it is.
+ * @throws {SyntaxError}
+ * @throws {TooMuchToRead} if that takes more steps than `work` has left.
  */
 export function decodeToCompare(json: Buffer, span: Span, work: Work | undefined): unknown {
   if (!work) return decode(json, span)
@@ -138,7 +139,7 @@ export function* decodeInTurns(
   return values
 }
 
-/** Decodes a string, shortened if it is long; without `work`, as it is. @throws {SyntaxError} @throws {TooMuchToRead} */
+/** Decodes a string, shortened if it is long and there is `work`. @throws {SyntaxError} @throws {TooMuchToRead} */
 export function decodeStringToCompare(json: Buffer, span: Span, work: Work | undefined): string {
   if (!work) return decodeStringIn(json, span)
   const text = shortened(json, span, work)
