@@ -165,8 +165,10 @@ function oneOfForms(errors: readonly (readonly z.core.$ZodIssue[])[]): string | 
 /** The messages of issues about which the schema says nothing itself; one line for each unknown key. */
 function expected(issue: z.core.$ZodRawIssue): string | undefined {
   switch (issue.code) {
-    case 'invalid_type':
-      return `expected ${TYPES[issue.expected] ?? issue.expected}`
+    case 'invalid_type': {
+      const keys = issue.expected === 'object' ? Object.keys(keysOf(issue.inst as unknown as z.ZodType)) : []
+      return `expected ${TYPES[issue.expected] ?? issue.expected}${keys.length > 0 ? `: ${keys.join(', ')}` : ''}`
+    }
     case 'invalid_value':
       return `expected one of ${issue.values.join(', ')}${didYouMean(String(issue.input), issue.values.map(String))}`
     case 'too_small':

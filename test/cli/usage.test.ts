@@ -129,7 +129,7 @@ retries: 3
         'budget.max_iterations: found 2.5: expected a whole number',
         'budget.caution_threshold: found 95: expected at most 1',
         'budget.channel: found "loud": expected one of auto, tool_result, system, user',
-        'budget.run: found 7: expected keys and values',
+        expect.stringMatching(/^budget\.run: found 7: expected keys and values: max_tool_calls, /),
         'sessions.headers: found a text: expected a list',
         'sessions.max: found 0: expected at least 1',
       ]),

@@ -101,7 +101,12 @@ describe('a wrong configuration', () => {
       'budget: {client_override: maybe}',
       'budget.client_override: found "maybe": expected one of true, false, lower_only',
     ],
-    ['budget: 5', 'budget: found 5: expected keys and values'],
+    ['budget: 5', 'budget: found 5: expected keys and values: enabled, max_iterations, '],
+    [
+      'upstreams: {openai: "https://llm.example"}',
+      'upstreams.openai: found a text: expected keys and values: url, api_key, headers, strip_name (line 1)',
+    ],
+    ['overrides: {model: x}', 'overrides: found keys and values: expected a list (line 1)'],
     ['budget: {day: 5}', 'budget.day: found 5: expected limits such as {max_cost_usd: 20}, or a list of them'],
     ['server: {access_keys: [5]}', 'server.access_keys.0: found a number: expected a text, or keys and values'],
     [
