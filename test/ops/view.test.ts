@@ -121,6 +121,21 @@ describe('the state of a session', () => {
     expect(shown(3).seconds_to_limit).toBeNull()
   })
 
+  it('names the limit that ended a run, also where more than a limit of the day is used by now', () => {
+    const day = { iterations: 100, tokens: 0, cost: 0, runs: 0 }
+    const timeLimits = [{ rule: { scope: 'day' as const, per: 'all', limits: day, isObserved: false }, subject: null }]
+    const usedOf: UsedOf = () => ({ used: { ...day, iterations: 102 }, limits: day, start: NOW - MINUTE })
+    const limitOf = (changes: Partial<Run>) => {
+      const thread = threadOf(1, { counts: { iterations: 11 }, timeLimits, ...changes })
+      return rowOf(listed(sessionOf([thread])), { ...VIEWER, usedOf }).limit
+    }
+    expect(limitOf({})).toMatchObject({ scope: 'run', share: 1.1 })
+    expect(limitOf({ counts: { iterations: 1 } })).toMatchObject({ scope: 'day', share: 1.02 })
+    expect(limitOf({ finalAnswer: finalAnswer('Enough.') })).toEqual({
+      ...{ meter: 'iterations', scope: 'run', used: 10, max: 10, share: 1 },
+    })
+  })
+
   it('is that of the agent which needs attention most', () => {
     const calm = threadOf(1, { isAnswered: true })
     const near = threadOf(2, { counts: { iterations: 9 } })

@@ -4,7 +4,7 @@
  * and models choose the names of tools, models and threads.
  */
 import type { SubjectLimits, TimeAmounts } from '../../core/budget/ledger.ts'
-import { type Amounts, amountsOf, LIMITS, TIME_LIMITS } from '../../core/budget/meters.ts'
+import { type Amounts, amountsOf, LIMITS, METERS, TIME_LIMITS } from '../../core/budget/meters.ts'
 import type { TimeScope } from '../../core/budget/scopes.ts'
 import { ratesOf } from '../../core/budget/velocity.ts'
 import { OTHER } from '../../core/by-name.ts'
@@ -231,6 +231,17 @@ function agentOf(session: Session, thread: Thread, meters: readonly MeterView[],
 }
 type Agent = ReturnType<typeof agentOf>
 
+/** Returns the limits of an agent; of a run that a limit has ended, that one. A rate falls once the run is over. */
+function countingLimits({ thread, limits, timeLimits }: Agent): readonly LimitUse[] {
+  const all = [...limits, ...timeLimits]
+  const end = terminalIn(thread.run)
+  if (!end || end.scope === 'minute') return all
+  const ended = all.filter(
+    ({ meter, scope }) => scope === end.scope && METERS[meter].limit.reason === end.terminal_reason,
+  )
+  return ended.length > 0 ? ended : all
+}
+
 /** What a session shows that has no agent. */
 const NO_AGENT = {
   state: 'idle',
@@ -379,7 +390,7 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
     name: seesNames ? name : null,
     label: (seesNames && record?.label) || null,
     ...shown,
-    limit: nearestOf(counting.flatMap(({ limits, timeLimits }) => [...limits, ...timeLimits])),
+    limit: nearestOf(counting.flatMap(countingLimits)),
     ...riskOf(agents, iterations, now),
     stopping,
     paused:
