@@ -62,7 +62,7 @@ const isEnd = (value: unknown): value is GovernorEnd => isObject(value) && 'term
 /** Where clients keep a response, or what holds one: results and events of SDKs, and messages of frameworks. */
 const PLACES = [
   ...['response', 'body', 'data', 'event', 'rawValue', 'rawResponse', 'rawResponses', 'providerData'],
-  ...['response_metadata', 'additional_kwargs', '__raw_response'],
+  ...['response_metadata', 'additional_kwargs', '__raw_response', 'sdkHttpResponse'],
 ]
 
 /** How many places stand in each other: an event of OpenAI Agents holds an event that holds a response. */
@@ -92,8 +92,8 @@ function endInHeaders(headers: unknown): GovernorEnd | undefined {
 /**
  * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes a completion, a message, a
  * chunk or an event of a stream, a result of the Vercel AI SDK (or its awaited `response`), of Mastra or of OpenAI
- * Agents, a message of LangChain that holds its raw response, and headers or a `Response` of fetch. Reads the body
- * where it can see it. Headers have state and reason, and only those of a response that is not streamed say whether
+ * Agents, a response of the Google GenAI SDK, a message of LangChain that holds its raw response, and headers or a
+ * `Response` of fetch. Reads the body where it can see it. Headers have state and reason, and only those of a response that is not streamed say whether
  * it has an answer: compare `has_final_answer` with `false`.
  */
 export function governorOf(response: unknown): GovernorEnd | undefined {

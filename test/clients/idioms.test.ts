@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { text as textOf } from 'node:stream/consumers'
 import Anthropic from '@anthropic-ai/sdk'
+import { GoogleGenAI } from '@google/genai'
 import { ChatOpenAI } from '@langchain/openai'
 import { buildSync } from 'esbuild'
 import type OpenAI from 'openai'
@@ -161,7 +162,28 @@ const langchain = (url: string, more: object) =>
     ...TOOLS,
   ])
 const history = (CHAT.request as { readonly messages: never }).messages
+const genai = (url: string) => ({
+  models: new GoogleGenAI({ apiKey: 'k', httpOptions: { baseUrl: url } }).models,
+  request: {
+    model: 'gemini-2.5-flash',
+    contents: [
+      { role: 'user', parts: [{ text: 'Go.' }] },
+      { role: 'model', parts: [{ functionCall: { name: 'search', args: {} } }] },
+      { role: 'user', parts: [{ functionResponse: { name: 'search', response: { output: 'found' } } }] },
+    ],
+    config: { tools: [{ functionDeclarations: [{ name: 'search' }] }] },
+  },
+})
 const OTHER_WAYS: readonly Way[] = [
+  {
+    name: 'a response of the Google GenAI SDK',
+    ask: (url) => genai(url).models.generateContent(genai(url).request),
+  },
+  {
+    name: 'the chunks of a stream of the Google GenAI SDK',
+    isStateAlone: true,
+    ask: async (url) => lastOf(await genai(url).models.generateContentStream(genai(url).request)),
+  },
   {
     name: 'a message of LangChain with its raw response',
     ask: (url) => langchain(url, { __includeRawResponse: true }).invoke(history),
@@ -277,6 +299,7 @@ describe.each(MODELS)(
         url,
       )
       expect(await ask(history)).toContain('(ended by Governor: max_iterations)')
+      expect(await ask('What else is new?')).not.toContain('ended by Governor')
     })
   },
 )
