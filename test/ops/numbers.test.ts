@@ -124,7 +124,7 @@ describe.each(WAYS)('the numbers of a run that is ended by $way', (way) => {
     const lines = logs.map((line) => JSON.parse(line)).filter(({ msg }) => msg === 'request')
     expect(lines.at(-1)).toMatchObject({ iteration, session_id: shown.id })
     const list = await printed(url, 'sessions')
-    expect(list).toContain(limitText(shown, '/', 9))
+    expect(list).toContain(limitText(shown, '/', 11))
     if (shown.limit)
       expect([...shown.meters, ...(thread?.meters ?? [])].map((one) => one.used)).toContain(shown.limit.used)
   })

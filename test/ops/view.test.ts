@@ -249,6 +249,9 @@ describe('the limit that a session shows', () => {
     expect(row.limit).toEqual({ meter: 'cost', scope: 'run', used: 1.88, max: 2, share: 0.94 })
     expect(limitText(row)).toBe('$1.88 of $2.00')
     expect(limitText(row, '/', 9)).toBe('$1.88/$2')
+    const limit = { ...row.limit, used: 18.2, max: 22.5, share: 0.809 } as NonNullable<typeof row.limit>
+    const fitting = [13, 11, 10, 9].map((room) => limitText({ ...row, limit }, '/', room))
+    expect(fitting).toEqual(['$18.20/$22.50', '81%/$22.50', '81%/$22.50', '81%'])
   })
 
   it('may be one of all runs of the session together, and is said to be', () => {

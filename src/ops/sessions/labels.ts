@@ -158,12 +158,15 @@ export function toneOf(share: number): Tone {
 
 /**
  * Returns the limit that counts, `$1.88 of $2.00`; without one, the iterations. `between`: the words in place of `of`;
- * `room`: characters, for which a round limit loses its cents.
+ * `room`: characters; in less than it needs, the share stands in place of what is used, so that no number is cut.
  */
 export function limitText({ limit, iteration }: SessionRow, between = ' of ', room = Number.POSITIVE_INFINITY): string {
   if (!limit) return String(iteration)
-  const text = amount(limit.meter, limit.used) + between + amount(limit.meter, limit.max)
-  return text.length > room ? text.replace(/ |\.00$/g, '') : text
+  const max = amount(limit.meter, limit.max)
+  const text = amount(limit.meter, limit.used) + between + max
+  const share = `${Math.round(limit.share * 100)}%`
+  const shorter = [text.replace(/ |\.00$/g, ''), share + between + max, share]
+  return text.length > room ? (shorter.find((one) => one.length <= room) ?? share) : text
 }
 
 /**
