@@ -104,6 +104,7 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     const { url } = await startBoth(stuck, { budget: { max_iterations: 40 }, loop_guard: { mode: 'warn' } })
     const { page, problems } = await openPage(`${url}/governor/`, { colorScheme })
     await page.getByText('No sessions yet').waitFor()
+    await page.getByText(`OPENAI_BASE_URL=${url}/v1`).waitFor()
     await picture(page, `empty-${colorScheme}`)
     const first = await runAgent(url, START, { ...named('one'), max: 8 })
     await page.locator('#list .going_round').waitFor()
@@ -192,6 +193,8 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await names.nth(1).and(page.locator(':focus')).waitFor()
     await page.keyboard.press('Enter')
     await page.locator('#detail').waitFor()
+    for (const key of ['/', 'ArrowDown']) await page.keyboard.press(key)
+    await names.first().and(page.locator(':focus')).waitFor()
     expect(problems).toEqual([])
   })
 
@@ -576,6 +579,22 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     await field.press('Enter')
     await page.getByText('Extended to 77.').waitFor()
     await page.locator('.facts').getByText('3 of 77').waitFor()
+  })
+
+  it('extends the limit that ended a run, so that the run goes on', async () => {
+    const { url } = await startBoth(runaway(), {
+      budget: { max_iterations: 40, run: { max_cost_usd: 2 } },
+      models: [{ model: 'gpt-test', price: { input: 1_000, output: 10_000 } }],
+    })
+    const { messages } = await runAgent(url, START, named('one'))
+    const { page } = await openPage(`${url}/governor/#one`)
+    await page.locator('.say').getByText('max cost, $2.00 of $2.00, with an answer').waitFor()
+    await page.getByRole('button', { name: 'Extend $2.00 → $2.50' }).click()
+    expect(await page.getByRole('dialog').getByLabel('Dollars').inputValue()).toBe('2.5')
+    await page.getByRole('button', { name: 'Extend', exact: true }).click()
+    await page.getByText('Extended to $2.50.').waitFor()
+    const { headers } = await callModel(url, messages.slice(0, -1), named('one'))
+    expect(headers.get('x-governor-terminal-state')).toBeNull()
   })
 
   it('says of a run that ended while its stop was confirmed that it had ended', async () => {

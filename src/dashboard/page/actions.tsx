@@ -13,11 +13,12 @@ import {
 import { Dialog, type Question } from './dialog.tsx'
 import { change, type Store, setForAll, steer } from './state.ts'
 
-/** Returns the limit that a person would raise: the one that is asked about, or that of iterations, or any. */
-function limitOf({ asking, max_iterations: max, threads, meters }: SessionDetail) {
+/** Returns the limit that a person would raise: the one that is asked about, or that counts, or of iterations, or any. */
+function limitOf({ asking, limit, max_iterations: max, threads, meters }: SessionDetail) {
   if (asking) return { name: asking.limit, max: asking.max }
-  if (max > 0) return { name: 'iterations' as const, max }
-  return [...threads.flatMap((thread) => thread.meters), ...meters].find((meter) => meter.max > 0)
+  const all = [...threads.flatMap((thread) => thread.meters), ...meters].filter((meter) => meter.max > 0)
+  const counts = all.find(({ name, max }) => name === limit?.meter && max === limit.max)
+  return counts ?? (max > 0 ? { name: 'iterations' as const, max } : all[0])
 }
 
 function extendQuestion(
@@ -25,7 +26,7 @@ function extendQuestion(
   detail: SessionDetail,
   { name, max }: { name: MeterName; max: number },
 ): Question {
-  const isSteps = name === 'iterations'
+  const isSteps = name === 'iterations' && max === detail.max_iterations
   const counted = name === 'cost' ? 'dollars' : name.replace('_', ' ')
   return {
     title: `Extend ${labelOf(detail)}`,

@@ -6,6 +6,7 @@ import {
   clock,
   compact,
   labelOf,
+  limitOf,
   type MeterName,
   money,
   percents,
@@ -21,9 +22,13 @@ import { Bar, Chip, Section } from './parts.tsx'
 import type { Store } from './state.ts'
 
 type Loop = NonNullable<SessionDetail['loop']>
+type Terminal = NonNullable<SessionDetail['terminal']>
 
 /** How many of the newest iterations stand in the timeline. */
 const TIMELINE = 30
+
+/** The meters whose amounts have a unit, by the reasons with which they end a run. */
+const UNITS: Readonly<Record<string, MeterName>> = { max_cost: 'cost', max_seconds: 'seconds', max_tokens: 'tokens' }
 
 const SAME: Readonly<Record<Loop['pattern'], string>> = {
   ping_pong: 'in the same order',
@@ -36,6 +41,12 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): st
   const told = warnings === 0 ? 'not told yet' : warnings === 1 ? 'told once' : `told ${warnings} times`
   const next = blocked ? ', and these calls are blocked' : ''
   return `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}, nothing new since iteration ${since}. The model was ${told}${next}.`
+}
+
+/** Returns what a run used of its limit: `$5.00 of $5.00`, `60 of 60`. */
+function budgetText({ terminal_reason: reason, budget_used: used, budget_max: max }: Terminal): string {
+  const meter = UNITS[reason] ?? 'iterations'
+  return `${amount(meter, used)} of ${amount(meter, max)}`
 }
 
 /** Returns the number of the agent whose end and answer a session shows: the last one that ended, or that completed. */
@@ -54,8 +65,8 @@ function Alerts({ detail }: { detail: SessionDetail }) {
         <div key={thread}>
           {asking && (
             <p class="say warn">
-              The limit of {amount(asking.limit, asking.max)} {asking.limit.replace('_', ' ')} is reached. A request
-              waits {spanUntil(asking.until)} for you: extend it or stop it, or the run is stopped.
+              The limit of {limitOf(asking.limit, asking.max)} is reached. A request waits {spanUntil(asking.until)} for
+              you: extend it or stop it, or the run is stopped.
             </p>
           )}
           {loop && (
@@ -80,7 +91,7 @@ function Alerts({ detail }: { detail: SessionDetail }) {
         <p class="say quiet">
           {threads.length > 1 && <b>{agentName(detail, endedThread(detail))}: </b>}
           Ended: {terminal.terminal_state.replaceAll('_', ' ')}, {terminal.terminal_reason.replaceAll('_', ' ')},{' '}
-          {terminal.budget_used} of {terminal.budget_max}
+          {budgetText(terminal)}
           {terminal.has_final_answer ? ', with an answer' : ', without an answer'}.
         </p>
       )}

@@ -257,20 +257,24 @@ function Filters({ store }: { store: Store }) {
   )
 }
 
+/** What a person types who has no session yet. */
+function NoSessions() {
+  return (
+    <>
+      No sessions yet. Point an agent at Governor, and it appears here:
+      <pre>{`ANTHROPIC_BASE_URL=${location.origin} claude\nOPENAI_BASE_URL=${location.origin}/v1 python agent.py`}</pre>
+    </>
+  )
+}
+
 function More({ store }: { store: Store }) {
   const { page, places, q, group, wanted } = store
   if (!page) return null
   if (!page.complete) return <p id="more">Sessions may be missing: Governor could not read its store to the end.</p>
-  if (page.total === 0)
-    return (
-      <p id="more">
-        {q
-          ? `No session matches “${q}”.`
-          : group
-            ? 'No session is in this group now.'
-            : 'No sessions yet. Point an agent at Governor, and it appears here.'}
-      </p>
-    )
+  if (page.total === 0) {
+    const noMatch = q ? `No session matches “${q}”.` : group && 'No session is in this group now.'
+    return <div id="more">{noMatch || <NoSessions />}</div>
+  }
   if (page.total <= places.length) return null
   return (
     <p id="more">

@@ -205,6 +205,7 @@ function Finding({ store }: { store: Store }) {
         placeholder="Search"
         maxLength={MOST_SEARCHED}
         value={store.q}
+        onKeyDown={(event) => event.key === 'ArrowDown' && moveFocus(event)}
         onInput={({ currentTarget }) => show(store, { q: currentTarget.value })}
       />
       <select
