@@ -26,7 +26,7 @@ const AN_ID = 'the id of a session (governor sessions lists them)'
 
 const COMMANDS = {
   start: { help: 'listen and guard (the default)', takesSettings: true },
-  init: { help: 'write a governor.yaml of ten lines after four questions', flags: ['yes'] },
+  init: { help: 'write a governor.yaml after four questions', flags: ['yes'] },
   doctor: {
     help: 'check configuration, port, upstreams, keys, prices and store',
     flags: ['json'],
@@ -36,7 +36,11 @@ const COMMANDS = {
     usage: '-- COMMAND…',
     help: 'guard one program on a free port: run -- claude; prints at the end what it used',
     takes: [1, Number.POSITIVE_INFINITY, 'a command after --, such as run -- claude'],
-    takesSettings: true,
+    // It is always one process.
+    takesSettings: [
+      'config',
+      ...SETTINGS.flatMap(({ flag }) => (flag && flag !== 'workers' ? (flag as FlagName) : [])),
+    ],
   },
   report: {
     help: 'what agents cost: the journal (--journal) as a table',

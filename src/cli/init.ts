@@ -1,4 +1,4 @@
-/** `governor init`: writes a configuration of ten lines after four questions. */
+/** `governor init`: writes a short configuration after four questions. */
 
 import { existsSync, writeFileSync } from 'node:fs'
 import { createInterface } from 'node:readline/promises'

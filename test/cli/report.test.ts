@@ -355,6 +355,8 @@ describe('a report', () => {
     const rows = await rowsOf(lines, { by: 'day', since: '2026-11-02', until: '2026-11-02' })
     expect(rows.slice(2, -3).map((row) => row.slice(0, 10))).toEqual(['2026-11-02'])
     await expect(rowsOf(lines, { until: 'tomorrow' })).rejects.toThrow('--until tomorrow: expected a day')
+    const turned = rowsOf(lines, { since: '2026-11-05', until: '2026-11-01' })
+    await expect(turned).rejects.toThrow('--until 2026-11-01 is before --since 2026-11-05')
   })
 
   it('cuts names where a person watches, and never in a pipe', async () => {

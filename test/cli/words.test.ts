@@ -296,6 +296,8 @@ describe('--help after a command', () => {
     const { code, err } = await governor(['init', '--yes', '--max-cost', '3'])
     expect(code).toBe(2)
     expect(err).toContain('--max-cost is for start, doctor, run, check-config: --help shows')
+    const inRun = await governor(['run', '--workers', '2', '--', 'true'])
+    expect(inRun.err).toContain('--workers is for start, doctor, check-config: --help shows')
   })
 
   it('leaves room between a name with its value and what it means', () => {
