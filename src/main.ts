@@ -44,7 +44,8 @@ const terminal: Terminal = {
   onExit: (handle) => process.on('exit', handle),
   exit: (code) => process.exit(code),
   get columns() {
-    return process.stdout.columns || 80
+    // A file and a pipe have no width: there names have room.
+    return process.stdout.columns || (isatty(1) ? 80 : 160)
   },
   get rows() {
     return process.stdout.rows || 24

@@ -1,3 +1,5 @@
+import { execFile } from 'node:child_process'
+import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import type { Terminal } from '../../src/cli/command.ts'
@@ -5,6 +7,7 @@ import { fitted } from '../../src/cli/terminal-text.ts'
 import { listed } from '../support/admin.ts'
 import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
+import { MAIN } from '../support/process.ts'
 import { runaway, type Script, serve } from '../support/provider.ts'
 import { captureTerminal } from '../support/terminal.ts'
 
@@ -34,6 +37,13 @@ describe('governor sessions', () => {
     expect(lines[2]).toMatch(/working +10% +1\/10/)
     for (const line of lines) expect(line.length).toBeLessThanOrEqual(80)
     expect(printed).not.toContain('\u001b')
+  })
+
+  it('has room for names where its output goes into a pipe', async () => {
+    const { url } = await startBoth(runaway())
+    await runAgent(url, START, { headers: { ...named('fix the parser').headers, 'user-agent': 'my-agent/1' }, max: 1 })
+    const { stdout } = await promisify(execFile)(process.execPath, [MAIN, 'sessions', '--url', url])
+    expect(stdout).toMatch(/^fix the parser +working .* my-agent +gpt-test$/m)
   })
 
   it('begins with what is paused, as the table of top in a pipe does', async () => {
