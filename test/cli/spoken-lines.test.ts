@@ -35,6 +35,7 @@ describe('the line for the end of a run', () => {
     const terminal = { ...terminalOf(limit, 's', true), terminal_reason: reason }
     expect(endText(terminal)).toBe(WORDS[reason])
     expect(endText({ ...terminal, has_final_answer: false })).toMatch(/, without an answer$/)
+    if (reason.startsWith('max_cost')) expect(endText({ ...terminal, scope: 'day' })).toContain('$60.00 today, with')
   })
 
   it('names program and session, and no session whose name is only an id or may be a secret', () => {

@@ -9,12 +9,12 @@ import { counted, fitted, visible } from '../terminal-text.ts'
 
 /** Returns how a run ended, `stopped at 60 of 60 iterations, with an answer`. */
 export function endText(
-  { terminal_reason: reason, budget_used: used, budget_max: max, has_final_answer: hasAnswer }: Terminal,
+  { terminal_reason: reason, budget_used: used, budget_max: max, scope, has_final_answer: hasAnswer }: Terminal,
   isByAgent = false,
 ): string {
   const { footer, mayResume } = REASONS[reason]
   const name = ALL_LIMITS.find((one) => METERS[one].limit.reason === reason)
-  const why = name ? fill(footer, { name, used, max }) : footer
+  const why = name ? fill(footer, { name, used, max, scope }) : footer
   const how = `${isByAgent ? 'ended itself' : 'stopped'}${mayResume ? ' at ' : ': '}${why.trimEnd()}`
   return `${how}, ${hasAnswer ? 'with' : 'without'} an answer`
 }

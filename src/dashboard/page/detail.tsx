@@ -11,6 +11,7 @@ import {
   money,
   percents,
   rate,
+  scopeText,
   span,
   spanUntil,
   wordOf,
@@ -43,10 +44,10 @@ function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): st
   return `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}, nothing new since iteration ${since}. The model was ${told}${next}.`
 }
 
-/** Returns what a run used of its limit: `$5.00 of $5.00`, `60 of 60`. */
-function budgetText({ terminal_reason: reason, budget_used: used, budget_max: max }: Terminal): string {
+/** Returns what was used of the limit that ended a run: `$5.00 of $5.00 today`, `60 of 60`. */
+function budgetText({ terminal_reason: reason, budget_used: used, budget_max: max, scope = 'run' }: Terminal): string {
   const meter = UNITS[reason] ?? 'iterations'
-  return `${amount(meter, used)} of ${amount(meter, max)}`
+  return `${amount(meter, used)} of ${amount(meter, max)} ${scopeText(scope)}`.trimEnd()
 }
 
 /** Returns the number of the agent whose end and answer a session shows: the last one that ended, or that completed. */
