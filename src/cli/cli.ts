@@ -270,7 +270,7 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
     const [first, ...args] = positionals[0] === 'help' ? positionals.slice(1) : positionals
     const name = first ?? 'start'
     const command = BY_NAME.get(name)
-    if (values['version'] || (isHelp && first === undefined)) {
+    if (values['version'] || name === 'version' || (isHelp && first === undefined)) {
       terminal.out(isHelp ? help() : `${VERSION}\n`)
       return 0
     }

@@ -60,7 +60,8 @@ describe('the built command', () => {
 
   it('prints its version', () => {
     const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
-    expect(spawned('--version')).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
+    for (const typed of ['--version', 'version'])
+      expect(spawned(typed)).toEqual({ status: 0, stdout: `${version}\n`, stderr: '' })
   })
 
   it('exits with code 2 and the mistake, without a stack trace, when the configuration is wrong', () => {
