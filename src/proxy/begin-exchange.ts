@@ -63,10 +63,6 @@ export interface Charge {
   /** The id of the run that it is a step of; unset for other requests. */
   run?: string | undefined
   isOver: boolean
-  /** It holds nothing while it waits for something else: others may use that. */
-  free(): void
-  /** It holds what the last answer of a run may use, also beyond a limit. */
-  holdLast(): void
 }
 
 /** A request, its response, and what is known so far; times in ms of `performance.now()`, 0 for what is to come. */

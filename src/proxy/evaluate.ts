@@ -60,7 +60,7 @@ import { forgetPending, linkOf } from './session/keep-place.ts'
 import { keepRequest } from './session/keep-transcript.ts'
 import { longestKnown, readInTurns } from './session/read-transcript.ts'
 import type { Turn } from './turn.ts'
-import { beginCharge, timeMeters } from './usage/charge.ts'
+import { beginCharge, holdLast, timeMeters } from './usage/charge.ts'
 import { noteUnpricedModel } from './usage/count-bill.ts'
 import { fetchedAt } from './usage/later-answer.ts'
 import { noteUnfetched, noteUnfetchedIn } from './usage/observe-fetched.ts'
@@ -222,7 +222,7 @@ async function countAndDecide(
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true }
   const decision = decideOn(exchange, request, sent, runState, policy, time)
-  if (charge && decision.kind === 'stop' && !decision.unsent) charge.holdLast()
+  if (decision.kind === 'stop' && !decision.unsent) holdLast(exchange)
   // Only a request that is edited needs to know which edits the model refuses.
   const isEdited = decision.kind !== 'allow' || decision.speech !== undefined
   const refusedEdits = isEdited ? await knownRefusedEdits(services, found, request) : []

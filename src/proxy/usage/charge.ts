@@ -1,41 +1,28 @@
 /** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
 
-import { fill } from '../../core/budget/budget-notices.ts'
 import { type Ask, amountsIn, fullestOf, metersIn } from '../../core/budget/ledger.ts'
-import {
-  type AnyLimitName,
-  costLimit,
-  isExhausted,
-  type Meter,
-  TIME_LIMITS,
-  type TimeMeter,
-} from '../../core/budget/meters.ts'
+import { TIME_LIMITS, type TimeMeter } from '../../core/budget/meters.ts'
 import { type Counts, countsOf } from '../../core/counters.ts'
-import { type BudgetPolicy, closedText } from '../../core/decide.ts'
+import type { BudgetPolicy } from '../../core/decide.ts'
 import { hashOf } from '../../core/hash.ts'
 import { tableBy } from '../../core/names.ts'
 import type { RunState } from '../../core/session/session.ts'
-import { terminalOf } from '../../core/terminal.ts'
 import { ignore } from '../../core/thrown.ts'
 import type { CallUsage, TokenUsage } from '../../core/usage.ts'
 import type { Dialect } from '../../dialect/dialect.ts'
 import { headerOf } from '../../http/headers.ts'
-import { costOf, lacksPrice } from '../../usage/catalogue.ts'
+import { costOf } from '../../usage/catalogue.ts'
 import { type Place, placeOf, type Settled } from '../../usage/ledger.ts'
-import { sendAnswer } from '../answer/answer-response.ts'
-import { type AsideRequest, type Charge, type Exchange, emitFor, noteVerdict, pause } from '../begin-exchange.ts'
+import { type Charge, type Exchange, emitFor, pause } from '../begin-exchange.ts'
 import { isOfBody, unlessLost } from '../fault.ts'
 import { keptName } from '../overflow/windows.ts'
 import type { Services } from '../services.ts'
-import { namesOf, tenantOf } from '../session/find-session.ts'
-import { keepPlace } from '../session/keep-place.ts'
-import { rateOfAside } from '../waiting/slow-down.ts'
 
 /** Milliseconds between two looks at what requests of other processes hold. */
 const LOOK_MS = 500
 
-/** Returns the subject of a request in limits for each of something; `null` where they are for all together. */
-function subjectOf({ client, route, accessKey }: Exchange, per: string, model: string, tenant: string): string | null {
+/** Returns whom a request counts for in limits for each of something; `null` where they are for all together. */
+function countedFor({ client, route, accessKey }: Exchange, per: string, model: string, tenant: string): string | null {
   switch (per) {
     case 'all':
       return null
@@ -71,7 +58,7 @@ function placesOf(x: Exchange, { model, tenant, policy }: Pick<Charged, 'model' 
   const at = x.services.ledger.time()
   const calendar = policy.calendar()
   return policy.scopes.map((rule) =>
-    placeOf(rule, calendar.periodOf(rule.scope, at), subjectOf(x, rule.per, model, tenant)),
+    placeOf(rule, calendar.periodOf(rule.scope, at), countedFor(x, rule.per, model, tenant)),
   )
 }
 
@@ -117,23 +104,33 @@ export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy,
     asked: ledger.hold(places, ask, services.policies.observesOnly),
     isCounted: false,
     isOver: false,
-    free: () => void unlessLost(services.emit, charge.asked, []).then(() => free(services, charge)),
-    holdLast: () => holdLast(x, charge),
   }
   x.charge = charge
   client.onClose(() => close(x, charge))
   return charge
 }
 
-function holdLast(x: Exchange, charge: Charge): void {
-  if (charge.known.every(({ hold }) => hold)) return
+/** A request holds nothing while it waits for something else: others may use that. */
+export function freeCharge({ services, charge }: Exchange): void {
+  if (charge) void unlessLost(services.emit, charge.asked, []).then(() => free(services, charge))
+}
+
+/** A request holds what the last answer of a run may use, also beyond a limit. */
+export function holdLast(x: Exchange): void {
+  const { charge } = x
+  if (!charge || charge.known.every(({ hold }) => hold)) return
   void holdAgain(x, charge, true).then(() => {
     if (charge.isOver || charge.isCounted) free(x.services, charge)
   })
 }
 
 /** Holds what a request asks for now, in place of what it held. */
-async function holdAgain({ services }: Exchange, charge: Charge, isForced: boolean, isWaiting = false): Promise<void> {
+export async function holdAgain(
+  { services }: Exchange,
+  charge: Charge,
+  isForced: boolean,
+  isWaiting = false,
+): Promise<void> {
   free(services, charge)
   charge.asked = services.ledger.hold(charge.places, charge.ask, isForced, isWaiting)
   charge.known = await unlessLost(services.emit, charge.asked, [])
@@ -263,42 +260,4 @@ function close(x: Exchange, charge: Charge): void {
   const { input = 0 } = charge.ask.counts
   if (isCutOff) settleAll(x, charge, { iterations: 1, input, cost: charge.priceOf({ input, output: 0 }) ?? 0 })
   else void awaitStanding(x, charge).then(() => free(x.services, charge))
-}
-
-/**
- * Answers a request that is no step of a run with Governor's own text, if a limit of a scope of time is reached;
- * returns whether it did. `untilSent`: waits for the rest of its body.
- */
-export async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: () => Promise<void>): Promise<boolean> {
-  const { services, client, charge } = x
-  const { dialect } = x.route
-  const { asked, found, policy } = aside
-  if (!dialect || !(charge || policy.velocity)) return false
-  const meters = async () => (charge ? (await timeMeters(x, charge)).enforced : [])
-  const { texts, unknownPrice } = policy
-  const { model } = asked.conversation
-  const max = unknownPrice === 'refuse' && model !== '' ? costLimit(policy) : undefined
-  const isUnpriced = max !== undefined && lacksPrice(services.catalogue, model, x.route.upstream)
-  const unpriced: Meter<AnyLimitName> | undefined = isUnpriced ? { name: 'cost', used: 0, max } : undefined
-  let meter: Meter<AnyLimitName> | undefined = (await meters()).find(isExhausted) ?? (await rateOfAside(x, aside))
-  if (!meter && charge && x.slowedMs !== undefined) {
-    // It held nothing while it waited.
-    await holdAgain(x, charge, services.policies.observesOnly)
-    meter = (await meters()).find(isExhausted)
-  }
-  meter ??= unpriced
-  if (!meter || services.policies.observesOnly || client.isGone()) return false
-  const names = namesOf(found)
-  const terminal = terminalOf({ meter }, names.session ?? '', false)
-  const text = fill(meter.time ? closedText(policy, meter) : texts.unpriced, meter)
-  noteVerdict(x, 'stop')
-  emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
-  await untilSent?.()
-  const sent = aside.readAgain?.() ?? asked
-  const place = found ?? { tenant: tenantOf(client.head.headers, x.route, services) }
-  const id = await keepPlace(services, sent, place, x.fingerprint)
-  const answer = { text, model: sent.conversation.model, terminal, id }
-  const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
-  sendAnswer({ exchange: x, dialect, sent }, answer, headers)
-  return true
 }

@@ -9,6 +9,7 @@ import type { HoldOutcome } from '../../telemetry/event.ts'
 import { emitFor, pause } from '../begin-exchange.ts'
 import { countFault, unlessLost } from '../fault.ts'
 import { changeSession, type Turn, updateSession } from '../turn.ts'
+import { freeCharge, holdLast } from '../usage/charge.ts'
 
 /** Decides on a request once more. Returns a text or nothing if it cannot be read any more; `answered`: it is over. */
 export type EvaluateAgain = () => Promise<Turn | string | undefined>
@@ -37,7 +38,7 @@ export async function awaitStop(turn: Turn, evaluateAgain: EvaluateAgain): Promi
       if (!outcome) break
       if (outcome !== 'reloaded') emit({ kind: 'hold_ended', ...held.names, outcome })
       if (outcome === 'no_answer' || outcome === 'drained') {
-        held.exchange.charge?.holdLast()
+        holdLast(held.exchange)
         break
       }
       const next = await resend(held, evaluateAgain)
@@ -73,7 +74,7 @@ async function hold(turn: Turn, { name: meter, used, max }: Meter<LimitName>): P
     const { agent: client } = request
     emitFor(exchange, { kind: 'operator_asked', ...names, client, meter, used: Math.min(used, max), max, ...wait })
   }
-  exchange.charge?.free()
+  freeCharge(exchange)
   for (const end = performance.now() + left; ; ) {
     if (exchange.client.isGone()) return 'client_gone'
     const session = key && (await unlessLost(emit, store.get(key), undefined))
@@ -149,7 +150,7 @@ async function awaitOther(turn: Turn, evaluateAgain: EvaluateAgain): Promise<Tur
       const isOver = !claim || claim.until <= now()
       if (waited !== undefined && !isOver && claim?.instead !== waited) return current
       waited = claim?.by
-      exchange.charge?.free()
+      freeCharge(exchange)
       while (claim && claim.by === waited && claim.until > now() && !exchange.client.isGone()) {
         await untilChanged(current, LOOK_MS)
         claim = await store.value(CLAIMS, key)

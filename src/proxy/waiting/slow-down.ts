@@ -20,6 +20,7 @@ import { type AsideRequest, type Exchange, emitFor } from '../begin-exchange.ts'
 import { unlessLost } from '../fault.ts'
 import { agentNameOf, namesOf } from '../session/find-session.ts'
 import { changeSession, type Turn } from '../turn.ts'
+import { freeCharge } from '../usage/charge.ts'
 import { type EvaluateAgain, resend, untilChanged } from './await-stop.ts'
 
 /** The requests of each session that wait in all processes. */
@@ -79,7 +80,7 @@ export async function slowDown(turn: Turn, evaluateAgain: EvaluateAgain): Promis
 async function waitFor(at: InSession, velocity: Velocity, reached: Meter<AnyLimitName> | undefined) {
   const { exchange, names, services } = at
   const began = performance.now()
-  exchange.charge?.free()
+  freeCharge(exchange)
   const client = agentNameOf(exchange.client.head.headers)
   if (reached) {
     const { name: meter, used, max } = reached
