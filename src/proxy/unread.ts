@@ -91,8 +91,7 @@ async function refuseAside(x: Exchange, aside: AsideRequest, untilSent?: () => P
   emitFor(x, { kind: 'stopped', reason: terminal.terminal_reason, by: 'fallback', ...names })
   await untilSent?.()
   const sent = aside.readAgain?.() ?? asked
-  const place = found ?? { tenant: tenantOf(client.head.headers, x.route, services) }
-  const id = await keepPlace(services, sent, place, x.fingerprint)
+  const id = await keepPlace(x, sent, found)
   const answer = { text, model: sent.conversation.model, terminal, id }
   const headers = { 'x-governor-verdict': 'stop', 'x-governor-session': names.session }
   sendAnswer({ exchange: x, dialect, sent }, answer, headers)

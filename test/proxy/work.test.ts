@@ -9,7 +9,7 @@ import { chat } from '../../src/dialect/chat/index.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
 import { JsonScanError } from '../../src/json/scan.ts'
-import { explicitSessionId } from '../../src/proxy/session/find-session.ts'
+import { namedSession } from '../../src/proxy/session/find-session.ts'
 import { readInTurns } from '../../src/proxy/session/read-transcript.ts'
 import { POLICY } from '../core/loop/loop-story.ts'
 import { registry } from '../core/transcript.ts'
@@ -53,7 +53,7 @@ async function read(dialect: keyof typeof DIALECTS, body: Buffer): Promise<numbe
     try {
       const state = await readInTurns(request, registry)
       const facts = factsOf(state, conversation, hashOfBytes(body), registry, body.length)
-      explicitSessionId([], request, IDENTITY)
+      namedSession([], '', request, IDENTITY)
       request.demands()
       const { previousStep } = facts
       observeTranscript(INITIAL_LOOP_STATE, { conversation, state, registry, previousStep }, POLICY)

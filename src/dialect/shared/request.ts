@@ -220,6 +220,9 @@ function choiceIn(index: IndexedList, api: RequestFields): { place?: Span; force
   return {}
 }
 
+/** The id of a session of Kimi Code. */
+export const KIMI_SESSION = /^session_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
+
 function sessionIdIn(index: IndexedList, path: readonly string[]): string | undefined {
   const value = path.slice(1).reduce<unknown>(propertyOf, fieldOf(index, path[0] ?? ''))
   // An object with an id stands for its id: {"conversation": {"id": "conv_1"}}.
@@ -227,7 +230,7 @@ function sessionIdIn(index: IndexedList, path: readonly string[]): string | unde
   if (typeof id !== 'string' || id.trim() === '') return undefined
   if (path.at(-1) !== 'user_id') return id.trim()
   // A user has many sessions. Kimi Code names one there, and Claude Code: in a JSON text, or after `_session_` once.
-  if (/^session_[0-9a-f-]{36}$/.test(id)) return id
+  if (KIMI_SESSION.test(id)) return id
   const session = textOf(parseObject(id, index.work)?.['session_id'])
   return session === '' ? /_session_([0-9a-f-]{36})$/.exec(id)?.[1] : session
 }

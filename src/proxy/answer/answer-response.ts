@@ -244,7 +244,7 @@ export async function completeAnswer(answer: Answer, fallback?: string, isRecord
   if (whole && !stream) return finishWhole(answer, whole, fallback, isRecorded)
   // A request that continues from this answer brings the results that the provider missed, if that keeps the history.
   await x.state.recorded
-  const id = await keepPlace(x.services, x.sent, x.found, x.exchange.fingerprint)
+  const id = await keepPlace(x.exchange, x.sent, x.found)
   const ended = terminal(false)
   const text = fallback ?? ''
   await record(answer, text, ended, isRecorded, id)

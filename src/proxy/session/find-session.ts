@@ -7,6 +7,7 @@ import { beginningsOf, callsLast, type RequestFacts } from '../../core/session/r
 import type { FirstAnswer, RelayedAnswer, Session } from '../../core/session/session.ts'
 import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
+import { KIMI_SESSION } from '../../dialect/shared/request.ts'
 import { credentialsOf } from '../../http/credentials.ts'
 import { headerOf, type RawHeaders } from '../../http/headers.ts'
 import {
@@ -169,7 +170,7 @@ export function namedSession(
   asked: Pick<DialectRequest, 'sessionIdAt'>,
   identity: Services['identity'],
 ): FoundSession | undefined {
-  const name = explicitSessionId(headers, asked, identity)
+  const name = idInHeaders(headers, identity.headers) ?? idInBody(asked, identity.bodyFields)
   // It may be a secret, and of any length: the store knows its hash.
   return name === undefined ? undefined : { tenant, id: hashOf(name), name, isNamed: true }
 }
@@ -327,24 +328,18 @@ export function idInHeaders(headers: RawHeaders, names: readonly string[]): stri
   return undefined
 }
 
-/** A key for a prompt cache that is the id of a session. */
-const SESSION_KEY = /^session_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-/** Returns the session id that a client sent, in a form that a header can contain; `undefined` for none. */
-export function explicitSessionId(
-  headers: RawHeaders,
-  request: Pick<DialectRequest, 'sessionIdAt'>,
-  settings: Services['identity'],
+/** Returns the id in the first of these fields that a body has, in a form that a header can contain. */
+function idInBody(
+  asked: Pick<DialectRequest, 'sessionIdAt'>,
+  paths: Services['identity']['bodyFields'],
 ): string | undefined {
-  const fromHeader = idInHeaders(headers, settings.headers)
-  if (fromHeader !== undefined) return fromHeader
-  for (const path of settings.bodyFields) {
-    const value = request.sessionIdAt(path)
+  for (const path of paths) {
+    const value = asked.sessionIdAt(path)
     if (value !== undefined) return presentable(value)
   }
   // What only groups requests for a cache is no session. Kimi Code sends the id of its session there, and says so.
-  const cacheKey = request.sessionIdAt(['prompt_cache_key'])
-  return cacheKey !== undefined && SESSION_KEY.test(cacheKey) ? cacheKey : undefined
+  const cacheKey = asked.sessionIdAt(['prompt_cache_key'])
+  return cacheKey !== undefined && KIMI_SESSION.test(cacheKey) ? cacheKey : undefined
 }
 
 /** Returns the name of the client's program, without its version; `undefined` if there is none. */

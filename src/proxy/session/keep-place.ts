@@ -3,9 +3,10 @@ import { nameOf } from '../../core/hash.ts'
 import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { LINKS, LINKS_AT_ONCE, type Link, sessionKey } from '../../store/store.ts'
+import type { Exchange } from '../begin-exchange.ts'
 import { unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
-import { idBegunBy, type SessionPlace } from './find-session.ts'
+import { idBegunBy, type SessionPlace, tenantOf } from './find-session.ts'
 
 /** Keeps what Governor adds where a client continues from a response. `linked`: what it would continue otherwise. */
 export async function savePending(
@@ -23,16 +24,16 @@ export async function savePending(
 
 /**
  * Returns the id of an answer to a request that is not sent, once the request that continues from it brings what the
- * provider then misses; `undefined` if the provider would not have stored the answer. `fingerprint`: of the request,
- * which may be sent again and again, and has one place; unset where it is not known.
+ * provider then misses; `undefined` if the provider would not have stored the answer. `known`: its session, if that is.
  */
 export async function keepPlace(
-  services: Services,
+  { services, client, route, fingerprint }: Exchange,
   sent: DialectRequest,
-  found: SessionPlace,
-  fingerprint: string | undefined,
+  known: SessionPlace | undefined,
 ): Promise<string | undefined> {
   const { stored } = sent
+  const found = known ?? { tenant: tenantOf(client.head.headers, route, services) }
+  // A request may be sent again and again, and has one place.
   const unique = fingerprint === undefined ? services.newId() : nameOf(fingerprint, found.id ?? '')
   const { id, ...pending } = stored?.skippedResults(unique) ?? {}
   const place = stored?.isConversation ? stored.previous : id

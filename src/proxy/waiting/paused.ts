@@ -8,7 +8,7 @@ import type { Dialect, DialectRequest } from '../../dialect/dialect.ts'
 import { reply } from '../../http/client.ts'
 import { sendAnswer } from '../answer/answer-response.ts'
 import { type Exchange, emitFor, pause as wait } from '../begin-exchange.ts'
-import { type FoundSession, namesOf, placeInHeaders, type SessionPlace, tenantOf } from '../session/find-session.ts'
+import { type FoundSession, namesOf, placeInHeaders, type SessionPlace } from '../session/find-session.ts'
 import { keepPlace } from '../session/keep-place.ts'
 
 /** A request that is paused, as far as it was read. Nothing of it is counted. */
@@ -93,9 +93,7 @@ async function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, 
   const text = fill(x.services.policies.budget.settings.policy.texts.paused, meter)
   x.decided = { model, verdict: 'stop', iteration: made, maxIterations: max || undefined, ...names }
   emitFor(x, { kind: 'paused_request', outcome: 'answered', ...names })
-  const place = found ?? { tenant: tenantOf(x.client.head.headers, x.route, x.services) }
-  const id = await keepPlace(x.services, sent, place, x.fingerprint)
-  const answer = { text, model, terminal, id }
+  const answer = { text, model, terminal, id: await keepPlace(x, sent, found) }
   sendAnswer({ exchange: x, dialect, sent }, answer, {
     'x-governor-iteration': max > 0 ? `${Math.min(made, max)}/${max}` : String(made),
     'x-governor-verdict': 'stop',
