@@ -20,17 +20,28 @@ interface Command {
   readonly flags?: readonly (keyof typeof COMMAND_FLAGS)[]
   /** It reads the configuration, so it takes the flags of settings too: all, or these. */
   readonly takesSettings?: true | readonly (FlagName | 'config')[]
+  /** Loads what it needs, does its work, and returns the exit code. */
+  readonly run: (call: Call, terminal: Terminal) => Promise<number>
 }
 
 const AN_ID = 'the id of a session (governor sessions lists them)'
 
-const COMMANDS = {
-  start: { help: 'listen and guard (the default)', takesSettings: true },
-  init: { help: 'write a governor.yaml after four questions', flags: ['yes'] },
+const COMMANDS: Readonly<Record<string, Command>> = {
+  start: {
+    help: 'listen and guard (the default)',
+    takesSettings: true,
+    run: async (...given) => (await import('./start/start.ts')).start(...given),
+  },
+  init: {
+    help: 'write a governor.yaml after four questions',
+    flags: ['yes'],
+    run: async (...given) => (await import('./init.ts')).init(...given),
+  },
   doctor: {
     help: 'check configuration, port, upstreams, keys, prices and store',
     flags: ['json'],
     takesSettings: true,
+    run: async (...given) => (await import('./doctor.ts')).doctor(...given),
   },
   run: {
     usage: '-- COMMAND…',
@@ -41,17 +52,20 @@ const COMMANDS = {
       'config',
       ...SETTINGS.flatMap(({ flag }) => (flag && flag !== 'workers' ? (flag as FlagName) : [])),
     ],
+    run: async (...given) => (await import('./start/run.ts')).run(...given),
   },
   report: {
     help: 'what agents cost: the journal (--journal) as a table',
     flags: ['by', 'since', 'until', 'json', 'csv'],
     takesSettings: ['config', 'journal'],
+    run: async (...given) => (await import('./journal/report.ts')).report(...given),
   },
   'check-config': {
     usage: '[FILE]',
     help: 'read the configuration, or that of a file, say what is wrong with it, and end',
     takes: [0, 1, ''],
     takesSettings: true,
+    run: async (...given) => (await import('./check-config.ts')).checkConfiguration(...given),
   },
   replay: {
     usage: 'FILE…',
@@ -61,37 +75,55 @@ const COMMANDS = {
     takes: [1, Number.POSITIVE_INFINITY, 'a file, or - for standard input'],
     flags: ['json'],
     takesSettings: ['config', 'observe'],
+    run: async (...given) => (await import('./replay.ts')).replay(...given),
   },
-  demo: { help: 'watch an agent run away and be stopped; needs no key and no network' },
+  demo: {
+    help: 'watch an agent run away and be stopped; needs no key and no network',
+    run: async (_, terminal) => (await import('../demo/demo.ts')).demo(terminal),
+  },
   top: {
     help: 'the sessions of a running Governor, live, those at risk first; piped: once, as a table',
     flags: ['url'],
+    run: async (...given) => (await import('./sessions/top.ts')).top(...given),
   },
-  sessions: { help: 'all of them as a table', flags: ['json', 'url'] },
+  sessions: {
+    help: 'all of them as a table',
+    flags: ['json', 'url'],
+    run: async (...given) => (await import('./sessions/sessions.ts')).sessions(...given),
+  },
   session: {
     usage: 'ID',
     help: "one of them in full; ID: how its id begins, or its client's own name for it",
     takes: [1, 1, AN_ID],
     flags: ['json', 'transcript', 'url'],
+    run: async (...given) => (await import('./sessions/sessions.ts')).oneSession('session', ...given),
   },
   stop: {
     usage: 'ID',
     help: 'its next request gets an honest last answer',
     takes: [1, 1, AN_ID],
     flags: ['json', 'url'],
+    run: async (...given) => (await import('./sessions/sessions.ts')).oneSession('stop', ...given),
   },
   extend: {
     usage: 'ID [BY]',
     help: 'raise its limits by a share (25% unless given) or a number of iterations',
     takes: [1, 2, AN_ID],
     flags: ['json', 'url'],
+    run: async (...given) => (await import('./sessions/sessions.ts')).oneSession('extend', ...given),
   },
   pause: {
     help: 'one switch for all agents: they get an end, and the model is not asked, until resume',
     flags: ['session', 'key', 'for', 'hold', 'reason', 'json', 'url'],
     takesSettings: ['upstream'],
+    run: async (...given) => (await import('./sessions/pause.ts')).pause('pause', ...given),
   },
-  resume: { help: 'what is paused goes on', flags: ['session', 'key', 'json', 'url'], takesSettings: ['upstream'] },
+  resume: {
+    help: 'what is paused goes on',
+    flags: ['session', 'key', 'json', 'url'],
+    takesSettings: ['upstream'],
+    run: async (...given) => (await import('./sessions/pause.ts')).pause('resume', ...given),
+  },
   budget: {
     usage: '[SCOPE LIMIT [SUBJECT]]',
     help:
@@ -99,60 +131,22 @@ const COMMANDS = {
       'it begins anew (tokens=5M, iterations=500 and runs=20 the others), budget day 8 alice that of one subject',
     takes: [0, 3, ''],
     flags: ['json', 'url'],
+    run: async (...given) => (await import('./sessions/budget.ts')).budget(...given),
   },
   statusline: {
     help: 'one line of a session for the status line of Claude Code, which gives its JSON on standard input',
     flags: ['url'],
+    run: async (...given) => (await import('./sessions/statusline.ts')).statusline(...given),
   },
   suggest: {
     help: 'limits for each agent and model, as YAML, out of what its completed runs took',
     flags: ['json', 'url'],
     takesSettings: ['config', 'journal'],
+    run: async (...given) => (await import('./journal/suggest.ts')).suggest(...given),
   },
-} as const satisfies Readonly<Record<string, Command>>
-
-type CommandName = keyof typeof COMMANDS
-
-const BY_NAME: ReadonlyMap<string, Command> = new Map(Object.entries(COMMANDS))
-
-/** Runs a command, which loads what it needs only then; returns the exit code. */
-async function runCommand(name: CommandName, call: Call, terminal: Terminal): Promise<number> {
-  switch (name) {
-    case 'start':
-      return (await import('./start/start.ts')).start(call, terminal)
-    case 'init':
-      return (await import('./init.ts')).init(call, terminal)
-    case 'doctor':
-      return (await import('./doctor.ts')).doctor(call, terminal)
-    case 'run':
-      return (await import('./start/run.ts')).run(call, terminal)
-    case 'report':
-      return (await import('./journal/report.ts')).report(call, terminal)
-    case 'check-config':
-      return (await import('./check-config.ts')).checkConfiguration(call, terminal)
-    case 'replay':
-      return (await import('./replay.ts')).replay(call, terminal)
-    case 'demo':
-      return (await import('../demo/demo.ts')).demo(terminal)
-    case 'top':
-      return (await import('./sessions/top.ts')).top(call, terminal)
-    case 'sessions':
-      return (await import('./sessions/sessions.ts')).sessions(call, terminal)
-    case 'session':
-    case 'stop':
-    case 'extend':
-      return (await import('./sessions/sessions.ts')).oneSession(name, call, terminal)
-    case 'pause':
-    case 'resume':
-      return (await import('./sessions/pause.ts')).pause(name, call, terminal)
-    case 'budget':
-      return (await import('./sessions/budget.ts')).budget(call, terminal)
-    case 'statusline':
-      return (await import('./sessions/statusline.ts')).statusline(call, terminal)
-    case 'suggest':
-      return (await import('./journal/suggest.ts')).suggest(call, terminal)
-  }
 }
+
+const BY_NAME = new Map(Object.entries(COMMANDS))
 
 const isTaken = (flag: string, taken: Command['takesSettings'] = []) =>
   taken === true || taken.some((name) => name === flag)
@@ -292,7 +286,7 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
       for (const [taker, one] of BY_NAME) if (takesFlag(one, flag)) takers.push(taker)
       throw new UsageError(`--${flag} is for ${takers.join(', ')}`)
     }
-    return await runCommand(name as CommandName, { args, flags: values as Call['flags'] }, terminal)
+    return await command.run({ args, flags: values as Call['flags'] }, terminal)
   } catch (error) {
     if (error instanceof ConfigError)
       terminal.err(`governor: the configuration is wrong\n  ${error.message.replaceAll('\n', '\n  ')}\n`)

@@ -7,9 +7,8 @@ import { pino } from 'pino'
 import { type Environment, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { GAPS } from '../core/gaps.ts'
-import { textOf } from '../core/json-object.ts'
+import { parseObject, textOf } from '../core/json-object.ts'
 import { isNameIn } from '../core/names.ts'
-import { ignore } from '../core/thrown.ts'
 import { BUILT_IN_UPSTREAMS } from '../dialect/index.ts'
 import type { Upstream } from '../http/upstream.ts'
 import { upstreamOf } from '../proxy/door/route.ts'
@@ -35,15 +34,16 @@ interface Reply {
 /** Sends a GET request; the status is 0 if there was no answer in time, and the reply empty if it is not JSON. */
 async function askGovernor(url: string, headers: Readonly<Record<string, string>> = {}) {
   let status = 0
-  let reply: Reply | null = null
+  let text = ''
   try {
     const response = await fetch(url, { headers, signal: AbortSignal.timeout(PATIENCE_MS) })
     status = response.status
-    reply = JSON.parse(await response.text())
+    text = await response.text()
   } catch {
     // The status says whether there was an answer.
   }
-  return { status, reply: reply ?? {} }
+  const reply: Reply = parseObject(text) ?? {}
+  return { status, text, reply }
 }
 
 function addressOf(host: string, port: number): string {
@@ -67,14 +67,10 @@ async function checkPort({ server: { host, port } }: Config): Promise<Finding> {
 
 /** Says what the Governor that listens at the port could not guard; `undefined` if its metrics can't be read. */
 async function checkGaps({ server: { host, port } }: Config, token: string | undefined): Promise<Finding | undefined> {
-  const headers: Record<string, string> = token ? { authorization: `Bearer ${token}` } : {}
-  const response = await fetch(`${addressOf(host, port)}/metrics`, {
-    headers,
-    signal: AbortSignal.timeout(PATIENCE_MS),
-  }).catch(ignore)
-  if (!response?.ok) return undefined
-  const lines = (await response.text()).split('\n')
-  // Another program may listen there, and answer.
+  const headers = token ? { authorization: `Bearer ${token}` } : undefined
+  const { text } = await askGovernor(`${addressOf(host, port)}/metrics`, headers)
+  const lines = text.split('\n')
+  // Nothing may listen there, or another program.
   if (!lines.some((line) => line.startsWith('# TYPE governor_requests_total '))) return undefined
   const said: string[] = []
   for (const line of lines) {
