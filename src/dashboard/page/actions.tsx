@@ -21,27 +21,33 @@ function limitOf({ asking, limit, max_iterations: max, threads, meters }: Sessio
   return counts ?? (max > 0 ? { name: 'iterations' as const, max } : all[0])
 }
 
+/** Returns what a person gives for a limit, and what is proposed: a quarter more. */
+function numberOf(meter: TimeLimit['meter'], max: number, least: number): NonNullable<Question['number']> {
+  const isCost = meter === 'cost'
+  const counted = isCost ? 'dollars' : meter.replace('_', ' ')
+  return {
+    label: counted.charAt(0).toUpperCase() + counted.slice(1),
+    before: isCost ? max.toFixed(2) : String(max),
+    proposed: nextLimit(meter, max),
+    least,
+    step: isCost ? 0.01 : 1,
+  }
+}
+
 function extendQuestion(
   store: Store,
   detail: SessionDetail,
   { name, max }: { name: MeterName; max: number },
 ): Question {
   const isSteps = name === 'iterations' && max === detail.max_iterations
-  const counted = name === 'cost' ? 'dollars' : name.replace('_', ' ')
   return {
     title: `Extend ${labelOf(detail)}`,
     text: isSteps
       ? 'Its current runs may go on up to so many.'
       : 'Every limit of its current runs rises by the same share.',
     yes: 'Extend',
-    number: {
-      label: counted.charAt(0).toUpperCase() + counted.slice(1),
-      before: name === 'cost' ? max.toFixed(2) : String(max),
-      proposed: nextLimit(name, max),
-      // The browser counts steps from it.
-      least: name === 'cost' ? Math.ceil(max * 100) / 100 : max + 1,
-      step: name === 'cost' ? 0.01 : 1,
-    },
+    // The browser counts steps from the least.
+    number: numberOf(name, max, name === 'cost' ? Math.ceil(max * 100) / 100 : max + 1),
     act: (to) => {
       const body = isSteps ? { to } : { by: `${((to / max - 1) * 100).toFixed(6)}%` }
       steer(store, 'extend', body, () => `Extended to ${amount(name, to)}.`)
@@ -60,19 +66,15 @@ interface TimeLimit {
 
 /** Returns the question that raises a limit of time. */
 export function raiseQuestion(store: Store, { scope, meter, max, per = 'all', subject = null }: TimeLimit): Question {
-  const isCost = meter === 'cost'
   return {
     title: `Raise the limit of ${scopeText(scope)}?`,
     text: `It holds ${subject === null ? 'for all agents together' : `for ${whoseText({ per, subject })}`} until it begins anew; then the configured one holds again. Runs that ended at it go on with their next request.`,
     yes: 'Raise',
-    number: {
-      label: isCost ? 'Dollars' : meter.charAt(0).toUpperCase() + meter.slice(1),
-      before: isCost ? max.toFixed(2) : String(max),
-      proposed: isCost ? Math.round(max * 125) / 100 : Math.ceil(max * 1.25),
-      least: 0,
-      step: isCost ? 0.01 : 1,
+    number: numberOf(meter, max, 0),
+    act(to) {
+      const setting = meter === 'cost' ? 'max_cost_usd' : `max_${meter}`
+      setForAll(store, 'budget', { scope, per, subject, [setting]: to })
     },
-    act: (to) => void setForAll(store, 'budget', { scope, per, subject, [`max_${isCost ? 'cost_usd' : meter}`]: to }),
   }
 }
 

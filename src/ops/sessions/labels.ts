@@ -77,7 +77,7 @@ export function stateOf(row: Stateful): { readonly text: string; readonly tone: 
 }
 
 /** Returns the limit that is proposed where one is reached: a quarter more. */
-export function nextLimit(meter: MeterName, limit: number): number {
+export function nextLimit(meter: LimitUse['meter'], limit: number): number {
   return meter === 'cost' ? Math.round(limit * 125) / 100 : Math.ceil(limit * 1.25)
 }
 
