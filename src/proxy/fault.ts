@@ -2,6 +2,7 @@
 
 import { TooMuchToRead } from '../core/bounds/work.ts'
 import { errorOf } from '../core/thrown.ts'
+import type { SessionKey, Store, ValueKind } from '../store/store.ts'
 import type { Emit, GuardName } from '../telemetry/event.ts'
 
 /** Returns an error's name and place in the code, without its message, which may quote the request. */
@@ -55,4 +56,15 @@ export function unlessLost<Result>(
     emit({ kind: 'failed_open', reason: 'store' })
     return otherwise
   })
+}
+
+/** Changes a value for all processes. Never rejects: a store that fails is reported. */
+export function changeValue<Value>(
+  { store, emit }: { readonly store: Store; readonly emit: Emit },
+  kind: ValueKind<Value>,
+  key: SessionKey,
+  by: (value: Value) => Value | undefined,
+): Promise<void> {
+  const changed = store.updateValue(kind, key, (value) => ({ value: by(value), result: undefined }))
+  return unlessLost(emit, changed, undefined)
 }

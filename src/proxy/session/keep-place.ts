@@ -4,13 +4,13 @@ import { presentable } from '../../core/text/presentable.ts'
 import type { DialectRequest } from '../../dialect/dialect.ts'
 import { LINKS, LINKS_AT_ONCE, type Link, sessionKey } from '../../store/store.ts'
 import type { Exchange } from '../begin-exchange.ts'
-import { unlessLost } from '../fault.ts'
+import { changeValue, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { idBegunBy, type SessionPlace, tenantOf } from './find-session.ts'
 
 /** Keeps what Governor adds where a client continues from a response. `linked`: what it would continue otherwise. */
 export async function savePending(
-  { store, emit }: Services,
+  services: Services,
   { tenant, id, name = '' }: SessionPlace,
   response: string,
   pending: Pick<Link, 'pendingResults' | 'redirectTo'>,
@@ -18,8 +18,8 @@ export async function savePending(
 ): Promise<void> {
   const begun = idBegunBy(response)
   const own: Link = id === undefined ? (linked ?? { id: begun, session: begun }) : { id, session: name }
-  const change = (link: Link | undefined) => ({ value: { ...(link ?? own), ...pending }, result: undefined })
-  await unlessLost(emit, store.updateValue(LINKS, sessionKey(tenant, presentable(response)), change), undefined)
+  const key = sessionKey(tenant, presentable(response))
+  await changeValue(services, LINKS, key, (link) => ({ ...(link ?? own), ...pending }))
 }
 
 /**

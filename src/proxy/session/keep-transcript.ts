@@ -5,7 +5,7 @@ import { isRealAnswer } from '../../core/conversation/real-answer.ts'
 import type { Terminal } from '../../core/terminal.ts'
 import { type SessionKey, sessionKey, TRANSCRIPTS } from '../../store/store.ts'
 import type { Answered } from '../../usage/response-observer.ts'
-import { isolated, unlessLost } from '../fault.ts'
+import { changeValue, isolated } from '../fault.ts'
 import type { Services } from '../services.ts'
 import type { Turn } from '../turn.ts'
 import { idBegunBy, idsIn } from './find-session.ts'
@@ -41,12 +41,8 @@ export function keepAnswer(
 }
 
 /** Keeps an answer that was fetched later than its request came. */
-export function keepFetched({ store, emit }: Services, key: SessionKey, answer: Parameters<typeof withAnswerText>[1]) {
-  const kept = store.updateValue(TRANSCRIPTS, key, (entries) => ({
-    value: withAnswerText(entries, answer),
-    result: undefined,
-  }))
-  void unlessLost(emit, kept, undefined)
+export function keepFetched(services: Services, key: SessionKey, answer: Parameters<typeof withAnswerText>[1]): void {
+  void changeValue(services, TRANSCRIPTS, key, (entries) => withAnswerText(entries, answer))
 }
 
 /** Keeps the answer with which the run is over, and which the client got in the place of all others. */
@@ -64,16 +60,20 @@ function keep(
   terminal?: Terminal,
 ): void {
   if (!key || !texts) return
-  const { store, emit, now } = services
   const { shown } = texts
   const { thread } = shown
   // What was kept when the request came is not new any more.
   texts.shown = { ...shown, texts: shown.isContinued ? [] : shown.texts, endsInNew: false }
   const { fingerprint } = request.facts
-  const answer = { thread, text, at: now(), request: fingerprint, callsNothing: callsNothing || undefined, terminal }
-  const kept = store.updateValue(TRANSCRIPTS, key, (entries) => ({
-    value: withAnswerText(withShown(entries, shown, request.now), answer),
-    result: undefined,
-  }))
-  void unlessLost(emit, kept, undefined)
+  const answer = {
+    thread,
+    text,
+    at: services.now(),
+    request: fingerprint,
+    callsNothing: callsNothing || undefined,
+    terminal,
+  }
+  void changeValue(services, TRANSCRIPTS, key, (entries) =>
+    withAnswerText(withShown(entries, shown, request.now), answer),
+  )
 }

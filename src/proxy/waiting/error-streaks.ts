@@ -12,7 +12,7 @@ import type { ResponseObserver } from '../../http/upstream-response.ts'
 import { createFrameReader, dataOf } from '../../sse/frames.ts'
 import { type SessionKey, sessionKey, type ValueKind } from '../../store/store.ts'
 import { pause } from '../begin-exchange.ts'
-import { noteFault, unlessLost } from '../fault.ts'
+import { changeValue, noteFault, unlessLost } from '../fault.ts'
 import type { Services } from '../services.ts'
 import { giveBackIteration, type Turn } from '../turn.ts'
 
@@ -35,14 +35,6 @@ function streakKeyOf({ request, found, counted, runState: { thread } }: Turn): S
   return sessionKey(found.tenant, `${name} ${request.upstream} ${request.model}`)
 }
 
-type StreakChange = (before: ErrorStreak | undefined) => ErrorStreak | undefined
-
-/** Changes a streak for all processes. */
-function changeStreak({ store, emit }: Services, key: SessionKey, by: StreakChange): void {
-  const stored = store.updateValue(STREAKS, key, (before) => ({ value: by(before), result: undefined }))
-  void unlessLost(emit, stored, undefined)
-}
-
 /** Has a request wait in a storm of errors, or sends it as the probe, which ends when its response closes. */
 export async function holdInStorm(turn: Turn): Promise<Turn> {
   const { services, exchange, request, decision } = turn
@@ -57,8 +49,8 @@ export async function holdInStorm(turn: Turn): Promise<Turn> {
   if (reply) return { ...turn, decision: decideInStorm(decision, reply) }
   if (streak?.probeUntil) {
     const { probeUntil } = streak
-    const endProbe: StreakChange = (now) => (now?.probeUntil === probeUntil ? { ...now, probeUntil: 0 } : now)
-    exchange.client.onClose(() => changeStreak(services, key, endProbe))
+    const endProbe = (now?: ErrorStreak) => (now?.probeUntil === probeUntil ? { ...now, probeUntil: 0 } : now)
+    exchange.client.onClose(() => void changeValue(services, STREAKS, key, endProbe))
   }
   return turn
 }
@@ -124,13 +116,13 @@ export function noteOutcome(turn: Turn, head: Head, body?: Buffer): void {
   const key = mayChange ? streakKeyOf(turn) : undefined
   if (key === undefined) return
   if (!isStormError) {
-    if (streaks.delete(key)) changeStreak(services, key, () => undefined)
+    if (streaks.delete(key)) void changeValue(services, STREAKS, key, () => undefined)
     return
   }
   const now = services.now()
   const error = errorReplyOf(head, body, exchange.route.api, now)
   streaks.set(key, true)
-  changeStreak(services, key, (before) => withError(before, error, storm, now, turn.counted.fingerprint))
+  void changeValue(services, STREAKS, key, (before) => withError(before, error, storm, now, turn.counted.fingerprint))
 }
 
 /** The longest error body that is kept, in bytes. */
