@@ -92,45 +92,36 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     perf: { now },
     ttlResolution: 0,
   })
-  /** Returns an entry, or `undefined`, and notes its use. */
-  const used = (key: SessionKey): Entry<V> | undefined => {
-    const entry = entries.get(key, FRESH)
-    const keys = entry?.tenant.keys
-    // The keys of a set stand in the order in which they were added.
-    if (keys?.delete(key)) keys.add(key)
-    return entry
-  }
-  const put = (key: SessionKey, entry: Entry<V> | undefined, value: V, valueTtl: number): void => {
-    const bytes = sizeOf(value)
-    if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
-      // A new entry costs as much again as all the rest of an update.
-      entry.value = value
-      return
-    }
-    entries.delete(key)
-    if (bytes > maxBytes) return
-    entries.set(key, { value, bytes, tenant: enter(room, key, bytes) }, { ttl: valueTtl })
-    while (entries.size > max || room.bytes > maxBytes) {
-      const dropped = nextToDrop(entries, room.tenants.values(), maxBytes / max)
-      if (dropped === undefined) break
-      entries.delete(dropped)
-    }
-  }
   return {
     count: () => entries.size,
     keys: () => [...entries.keys()],
     /** Returns a value and notes its use; `undefined` if there is none. */
-    get: (key: SessionKey): V | undefined => used(key)?.value,
+    get(key: SessionKey): V | undefined {
+      const entry = entries.get(key, FRESH)
+      const keys = entry?.tenant.keys
+      // The keys of a set stand in the order in which they were added.
+      if (keys?.delete(key)) keys.add(key)
+      return entry?.value
+    },
     /** Returns a value without noting its use; `undefined` if there is none. */
     peek: (key: SessionKey) => entries.peek(key, FRESH)?.value,
-    /** Sets a value to what `change` makes of it, and returns the result of the change. */
-    update<Result>(key: SessionKey, change: (value: V | undefined) => { readonly value: V; readonly result: Result }) {
-      const entry = used(key)
-      const { value, result } = change(entry?.value)
-      put(key, entry, value, ttl)
-      return result
+    set(key: SessionKey, value: V, valueTtl = ttl): void {
+      const entry = entries.get(key, FRESH)
+      const bytes = sizeOf(value)
+      if (entry && Math.abs(bytes - entry.bytes) <= SLACK) {
+        // A new entry costs as much again as all the rest of an update.
+        entry.value = value
+        return
+      }
+      entries.delete(key)
+      if (bytes > maxBytes) return
+      entries.set(key, { value, bytes, tenant: enter(room, key, bytes) }, { ttl: valueTtl })
+      while (entries.size > max || room.bytes > maxBytes) {
+        const dropped = nextToDrop(entries, room.tenants.values(), maxBytes / max)
+        if (dropped === undefined) break
+        entries.delete(dropped)
+      }
     },
-    set: (key: SessionKey, value: V, valueTtl = ttl): void => put(key, entries.get(key, FRESH), value, valueTtl),
     delete: (key: SessionKey) => void entries.delete(key),
   }
 }

@@ -84,10 +84,8 @@ export function createMemoryStore(limits: MemoryLimits, now: () => number = () =
   const changes = createChanges()
   return {
     async update(key, change) {
-      const result = sessions.update(key, (known) => {
-        const { session: value, result } = change(known)
-        return { value, result }
-      })
+      const { session, result } = change(sessions.get(key))
+      sessions.set(key, session)
       changes.note(key)
       return result
     },
