@@ -10,7 +10,7 @@ import type { BudgetView } from '../../ops/budget.ts'
 import { amount, whoseText } from '../../ops/sessions/labels.ts'
 import { type Call, dollarsIn, type Terminal, UsageError } from '../command.ts'
 import { fitted, jsonLine, visible } from '../terminal-text.ts'
-import { askBudget, connect, setBudget } from './sessions-client.ts'
+import { connect, send } from './sessions-client.ts'
 
 type Row = BudgetView['budget'][number]
 
@@ -66,17 +66,18 @@ export async function budget({ args, flags }: Call, terminal: Terminal): Promise
   const connection = connect(flags, terminal.env)
   const known: readonly string[] = TIME_SCOPES
   const to = limitIn(limit)
+  const ask = async () => (await send<BudgetView>(connection, 'budget', 'budget')).budget
   let rows: readonly Row[]
   if (scope === undefined) {
-    rows = await askBudget(connection)
+    rows = await ask()
   } else {
     if (!known.includes(scope)) throw new UsageError(`budget ${scope}: expected one of ${known.join(', ')}`)
     if (!to) throw new UsageError(`budget ${scope} needs dollars, such as 30, or tokens=5M, iterations=500 or runs=20`)
     // Of several limits with subjects, the one that has this subject is meant.
-    const all = subject === null ? [] : await askBudget(connection)
+    const all = subject === null ? [] : await ask()
     const [row, other] = all.filter((one) => one.scope === scope && one.subject === subject)
     const per = other ? undefined : row?.per
-    const set = await setBudget(connection, { scope, per, subject, ...to })
+    const set = await send<Row>(connection, 'budget', 'max', { scope, per, subject, ...to }, 'PATCH')
     if (!row && set.subject !== null) terminal.err(`governor: ${unknownText(set, all)}\n`)
     rows = [set]
   }

@@ -2,8 +2,7 @@
 import type { Environment } from '../../config/load.ts'
 import type { Json } from '../../core/json-object.ts'
 import { withoutTrailingSlashes } from '../../http/urls.ts'
-import type { BudgetView } from '../../ops/budget.ts'
-import type { SessionDetail, SessionPage, Transcript } from '../../ops/sessions/api-schema.ts'
+import type { SessionDetail, SessionPage } from '../../ops/sessions/api-schema.ts'
 import { type Call, CommandError, DEFAULT_PORT } from '../command.ts'
 
 const PATIENCE = 10_000
@@ -75,21 +74,6 @@ export async function listSessions(connection: Connection, query: Readonly<Recor
 /** Asks about one session, or does something to it if there is a `body`. */
 export function askSession(connection: Connection, id: string, action = '', body?: object) {
   return send<SessionDetail>(connection, `sessions/${encodeURIComponent(id)}${action && '/'}${action}`, 'threads', body)
-}
-
-/** Asks for what was said in a session. */
-export function askTranscript(connection: Connection, id: string) {
-  return send<Transcript>(connection, `sessions/${encodeURIComponent(id)}/transcript`, 'entries')
-}
-
-/** Asks for what is used of the limits of scopes of time. */
-export async function askBudget(connection: Connection): Promise<BudgetView['budget']> {
-  return (await send<BudgetView>(connection, 'budget', 'budget')).budget
-}
-
-/** Sets limits of a scope of time; returns what is used of them. */
-export function setBudget(connection: Connection, body: object) {
-  return send<BudgetView['budget'][number]>(connection, 'budget', 'max', body, 'PATCH')
 }
 
 /** Returns the id of the session whose id or name begins with a text; of several, of the one whose whole name it is. */

@@ -20,7 +20,7 @@ import {
 import type { Call, Terminal } from '../command.ts'
 import { type Colour, coloured, counted, fitted, jsonLine, plainLines } from '../terminal-text.ts'
 import { pausedLines } from './pause.ts'
-import { allSessions, askSession, askTranscript, connect, INCOMPLETE, idOfSession } from './sessions-client.ts'
+import { allSessions, askSession, connect, INCOMPLETE, idOfSession, send } from './sessions-client.ts'
 
 const TITLES = ['SESSION', 'STATE', 'RISK', 'LIMIT', 'COST', '$/MIN', 'CLIENT', 'MODEL', 'DOING']
 const NUMBERS: readonly (string | undefined)[] = ['RISK', 'LIMIT', 'COST', '$/MIN']
@@ -197,7 +197,7 @@ export async function oneSession(command: 'session' | 'stop' | 'extend', { args,
     const now = max > 0 ? `iteration ${iteration} of ${max} now` : 'has no limit of iterations'
     text = `${id}: ${now}${staysText(shown)}\n`
   } else if (flags.transcript) {
-    shown = await askTranscript(connection, id)
+    shown = await send<Transcript>(connection, `sessions/${encodeURIComponent(id)}/transcript`, 'entries')
     text = transcriptText(shown)
   } else {
     shown = await askSession(connection, id)

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pause } from '../../core/operator/pause.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
-import type { ReadUses } from '../budget.ts'
+import { type BudgetSources, createReadUses } from '../budget.ts'
 import { rowOf } from './view.ts'
 
 /** The most pages that are open at once, and the milliseconds between two pings to them. */
@@ -32,12 +32,16 @@ interface EventStream {
   readonly holds: () => boolean
 }
 
-interface State {
+interface EventSources extends BudgetSources {
   readonly store: Store
-  readonly pauses: () => readonly Pause[]
-  readonly readUses: ReadUses
   /** Returns the time in milliseconds since the epoch. */
   readonly now: () => number
+  readonly newId: () => string
+  readonly pauses: { readonly current: readonly Pause[] }
+}
+
+interface State {
+  readonly sources: EventSources
   readonly streams: Set<EventStream>
   /** Identifies this process in event ids: the numbers of other processes mean nothing here. */
   readonly origin: string
@@ -46,7 +50,7 @@ interface State {
 }
 
 /** Ends the page that has the most to read, or was open for longest, so that another one can open. */
-function makePlace({ streams, now }: State): void {
+function makePlace({ streams, sources: { now } }: State): void {
   const [first] = [...streams].sort(
     (a, b) => b.response.writableLength - a.response.writableLength || a.openedAt - b.openedAt,
   )
@@ -67,7 +71,8 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
-  const { store, now, pauses, readUses } = state
+  const { store, now, pauses } = state.sources
+  const readUses = createReadUses(state.sources)
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.seesNames === seesNames && stream.holds())
@@ -77,7 +82,7 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
         const session = await store.get(key)
         if (!session) continue
         const usedOf = await readUses(session)
-        const row = rowOf({ key, session }, { now: now(), seesNames, pauses: pauses(), usedOf })
+        const row = rowOf({ key, session }, { now: now(), seesNames, pauses: pauses.current, usedOf })
         text += eventText(state, number, 'session', JSON.stringify(row))
       }
       if (text !== '') for (const page of pages) writeText(page, text)
@@ -95,16 +100,11 @@ function missedSince({ origin, missed, last }: State, id: string | undefined): r
   return since > last || since < first - 1 ? undefined : missed.filter((change) => change.number > since)
 }
 
-/** Creates the event streams. `failed` is called if the store can't be read. */
-export function createSessionEvents(
-  store: Store,
-  now: () => number,
-  origin: string,
-  pauses: () => readonly Pause[],
-  readUses: ReadUses,
-  failed: (error: unknown) => void,
-) {
-  const state: State = { store, pauses, readUses, now, streams: new Set(), origin, last: 0, missed: [] }
+/** Creates the event streams. */
+export function createSessionEvents(sources: EventSources) {
+  const { store, now, newId, emit } = sources
+  const state: State = { sources, streams: new Set(), origin: newId(), last: 0, missed: [] }
+  const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
   let end: (() => void) | undefined
   const timer = setInterval(() => {
     for (const stream of state.streams)

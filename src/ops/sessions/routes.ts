@@ -71,10 +71,8 @@ async function act(
 
 /** Serves the changes of sessions as they happen. */
 function eventRoutes(app: FastifyInstance, sources: SessionSources): void {
-  const { store, now, newId, emit, pauses } = sources
-  const failed = (error: unknown) => emit({ kind: 'ops_failed', fault: String(error).slice(0, 200) })
-  const events = createSessionEvents(store, now, newId(), () => pauses.current, createReadUses(sources), failed)
-  const unsubscribe = pauses.subscribe(events.reload)
+  const events = createSessionEvents(sources)
+  const unsubscribe = sources.pauses.subscribe(events.reload)
   // `preClose`: a stream that stays open would keep the server from closing.
   app.addHook('preClose', async () => {
     unsubscribe()
