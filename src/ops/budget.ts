@@ -139,27 +139,29 @@ export async function headLimits(sources: BudgetSources): Promise<NonNullable<Se
   return limits
 }
 
-/** Reads what is used of the limits of scopes of time of sessions; `known`: what is read already, by name. */
-export type ReadUses = (session: Session, known?: Map<string, TimeUse>) => Promise<UsedOf>
-
-/** Creates a function that reads what is used of the limits of a session; what the store can't say is not known. */
-export function createReadUses(sources: Pick<BudgetSources, 'ledger' | 'policies'>): ReadUses {
+/**
+ * Reads what is used of the limits of scopes of time of a session; what the store can't say is not known. `known`: what
+ * is read already, by name.
+ */
+export async function readUses(
+  sources: Pick<BudgetSources, 'ledger' | 'policies'>,
+  { threads }: Session,
+  known = new Map<string, TimeUse>(),
+): Promise<UsedOf> {
   const { ledger } = sources
-  return async ({ threads }, known = new Map<string, TimeUse>()) => {
-    const placed = ({ rule, subject }: SubjectLimits) => {
-      const place = placeOf(rule, calendarIn(sources).periodOf(rule.scope, ledger.time()), subject)
-      return { ...place, known: `${place.name} ${Object.values(rule.limits)}` }
-    }
-    for (const { run } of threads)
-      for (const one of run.timeLimits ?? []) {
-        const place = placed(one)
-        if (one.rule.isObserved || known.has(place.known)) continue
-        const read = await ledger.read(place).catch(ignore)
-        if (!read) continue
-        known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start: place.period.start })
-      }
-    return (one) => known.get(placed(one).known)
+  const placed = ({ rule, subject }: SubjectLimits) => {
+    const place = placeOf(rule, calendarIn(sources).periodOf(rule.scope, ledger.time()), subject)
+    return { ...place, known: `${place.name} ${Object.values(rule.limits)}` }
   }
+  for (const { run } of threads)
+    for (const one of run.timeLimits ?? []) {
+      const place = placed(one)
+      if (one.rule.isObserved || known.has(place.known)) continue
+      const read = await ledger.read(place).catch(ignore)
+      if (!read) continue
+      known.set(place.known, { used: amountsIn(read.used), limits: read.limits, start: place.period.start })
+    }
+  return (one) => known.get(placed(one).known)
 }
 
 /** Sets limits until their period ends; returns what is used of them then. */

@@ -2,7 +2,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Pause } from '../../core/operator/pause.ts'
 import type { SessionKey, Store } from '../../store/store.ts'
-import { type BudgetSources, createReadUses } from '../budget.ts'
+import { type BudgetSources, readUses } from '../budget.ts'
 import { rowOf } from './view.ts'
 
 /** The most pages that are open at once, and the milliseconds between two pings to them. */
@@ -72,7 +72,6 @@ function eventText({ origin }: State, number: number, event: string, data = '{}'
 /** Shows changed sessions to pages. Each session is read once for all pages that may see the same of it. */
 async function sendChanges(state: State, changes: readonly Change[], streams: ReadonlySet<EventStream>): Promise<void> {
   const { store, now, pauses } = state.sources
-  const readUses = createReadUses(state.sources)
   for (let at = 0; at < changes.length; at += CHUNK) {
     for (const seesNames of [true, false]) {
       const pages = [...streams].filter((stream) => stream.seesNames === seesNames && stream.holds())
@@ -81,7 +80,7 @@ async function sendChanges(state: State, changes: readonly Change[], streams: Re
       for (const { number, key } of changes.slice(at, at + CHUNK)) {
         const session = await store.get(key)
         if (!session) continue
-        const usedOf = await readUses(session)
+        const usedOf = await readUses(state.sources, session)
         const row = rowOf({ key, session }, { now: now(), seesNames, pauses: pauses.current, usedOf })
         text += eventText(state, number, 'session', JSON.stringify(row))
       }

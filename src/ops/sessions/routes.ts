@@ -4,7 +4,7 @@ import { idOf, type ListedSession, type Store, TRANSCRIPTS } from '../../store/s
 import type { Emit } from '../../telemetry/event.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
 import { type AdminAccess, type AdminSettings, adminAccess, unauthorized } from '../admin-access.ts'
-import { type BudgetSources, budgetRoutes, createReadUses } from '../budget.ts'
+import { type BudgetSources, budgetRoutes, readUses } from '../budget.ts'
 import { problem, problemBody, RequestProblem, replyToProblem } from '../problem.ts'
 import { createSignIns, signInRoutes } from '../sign-ins.ts'
 import { type UsageSource, usageRoutes } from '../usage.ts'
@@ -37,7 +37,7 @@ const idIn = ({ params }: FastifyRequest) => (params as { readonly id: string })
 
 async function showDetail(sources: SessionSources, listed: ListedSession, admin: AdminAccess): Promise<SessionDetail> {
   const { store, keepsTranscripts, now, contextOf, pauses } = sources
-  const usedOf = await createReadUses(sources)(listed.session)
+  const usedOf = await readUses(sources, listed.session)
   const detail = detailOf(listed, { now: now(), pauses: pauses.current, usedOf, ...admin }, contextOf)
   const shown = { ...detail, transcript: keepsTranscripts }
   const completed = shown.threads.findLast(({ state }) => state === 'completed')

@@ -9,7 +9,7 @@ import { presentable } from '../../core/text/presentable.ts'
 import { ignore } from '../../core/thrown.ts'
 import { idsNamed, type RecentPlace, type Store } from '../../store/store.ts'
 import type { DayCost } from '../../usage/day-cost.ts'
-import { type BudgetSources, createReadUses, headLimits } from '../budget.ts'
+import { type BudgetSources, headLimits, readUses } from '../budget.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
 import { GROUP_NAMES, GROUPS, groupOf, isAtWork, ORDERS, stateOf } from './labels.ts'
@@ -94,10 +94,9 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
   }
   const isPlain = sort === 'risk' && direction !== 'asc' && !ids && Object.values(others).every((value) => !value)
   const recent = isPlain ? await store.recent?.(SORTED, IDLE_AFTER).catch(ignore) : undefined
-  const readUses = createReadUses(sources)
   const known = new Map<string, TimeUse>()
   for await (const one of store.all(ids, missed, recent?.keys)) {
-    const row = rowOf(one, { now, seesNames, pauses, usedOf: await readUses(one.session, known) })
+    const row = rowOf(one, { now, seesNames, pauses, usedOf: await readUses(sources, one.session, known) })
     counts.sessions++
     if (isAtWork(row)) counts.at_work++
     for (const group of namesOf(groups)) if (groupOf(row) === GROUP_NAMES[group]) groups[group]++
@@ -121,7 +120,6 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
 /** Reads so many of the sessions that follow unsorted; fewer if some have been forgotten. */
 async function readRest(sources: ListSources, count: number, from: RecentPlace, viewer: Viewer) {
   const { store } = sources
-  const readUses = createReadUses(sources)
   const rows: SessionRow[] = []
   const recent = await store.recent?.(count, 0, from).catch(ignore)
   let complete = recent !== undefined
@@ -129,7 +127,7 @@ async function readRest(sources: ListSources, count: number, from: RecentPlace, 
     complete = false
   }
   for await (const one of store.all(undefined, missed, recent?.keys ?? []))
-    rows.push(rowOf(one, { ...viewer, usedOf: await readUses(one.session) }))
+    rows.push(rowOf(one, { ...viewer, usedOf: await readUses(sources, one.session) }))
   return { rows, next: recent?.next, complete }
 }
 
