@@ -3,6 +3,7 @@
  * in a small file, so that they survive a restart; all Governors that have this file share it.
  */
 import { setTimeout as pause } from 'node:timers/promises'
+import { parseObject } from '../core/json-object.ts'
 import { type Pause, pausesIn, withPause } from '../core/operator/pause.ts'
 import { errorOf } from '../core/thrown.ts'
 import { readShared, replaceShared, whileLocked } from './shared-file.ts'
@@ -58,18 +59,9 @@ function inStore(store: Store, here: () => readonly Pause[]): Keeper {
   }
 }
 
-/** Returns the pauses in a file's text; `undefined` if it holds none. */
-function pausesInText(text: string): readonly Pause[] | undefined {
-  try {
-    return pausesIn(JSON.parse(text))
-  } catch {
-    // No JSON.
-    return undefined
-  }
-}
-
 function inFile(file: string, failed: (problem: string) => void): Keeper {
   const setAside = (name: string) => failed(`${file} holds no pauses: it is ${name} now`)
+  const pausesInText = (text: string) => pausesIn(parseObject(text))
   const read = async () => (await readShared(file, pausesInText, `${file}.unreadable`, setAside)) ?? []
   return {
     read,

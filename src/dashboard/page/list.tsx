@@ -155,8 +155,9 @@ function columnsOf({ rows }: Store): readonly Column[] {
   return COLUMNS.filter(({ head }) => head !== 'Key')
 }
 
-function lineOf(row: SessionRow, isOpen: boolean, columns: readonly Column[]) {
-  return (
+/** A line that stays as it was is not drawn again; a question that runs counts down. */
+function Line({ row, isOpen, columns }: { row: SessionRow; isOpen: boolean; columns: readonly Column[] }) {
+  const line = () => (
     <tr role="row" aria-current={isOpen}>
       {columns.map((column) => (
         <td key={column.head} role="cell" class={classOf(column)}>
@@ -165,11 +166,7 @@ function lineOf(row: SessionRow, isOpen: boolean, columns: readonly Column[]) {
       ))}
     </tr>
   )
-}
-
-/** A line that stays as it was is not drawn again; a question that runs counts down. */
-function Line({ row, isOpen, columns }: { row: SessionRow; isOpen: boolean; columns: readonly Column[] }) {
-  return useMemo(() => lineOf(row, isOpen, columns), [row, isOpen, columns.length, row.asking ? Date.now() : 0])
+  return useMemo(line, [row, isOpen, columns.length, row.asking ? Date.now() : 0])
 }
 
 function GroupRows({
