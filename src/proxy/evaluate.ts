@@ -109,13 +109,13 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
     const itself = namedSession(headers, tenant, asked, services.identity)
     const named = itself && (await inTree(exchange, conversation, itself))
     const linked = stored?.previous === undefined ? undefined : await linkOf(services, asked, tenant)
-    const pending = linked && withPendingResults(exchange, dialect, asked, body, json, linked)
+    const pending = linked && withPendingResults(exchange, asked, body, json, linked)
     const { sent, bytes } = pending ?? { sent: asked, bytes: json }
     const pause = pauseFor(exchange, named)
     if (pause) return { pause, sent, found: named, made: 0, max: 0 }
     if (pending && bytes !== json)
       exchange.continued = { call: pending.call, taken: () => forgetPending(services, asked, tenant) }
-    noteAside(exchange, dialect, named, sent, bytes, tenant)
+    noteAside(exchange, named, sent, bytes, tenant)
     // A compaction belongs to the session of the history that it contains.
     if (named || !conversation.isCompaction) return undefined
   }
@@ -133,11 +133,11 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   const unfetched = fetchedAt(tenant, facts.previous ?? '', sought.linked, dialect)
   if (unfetched) noteUnfetched(exchange, unfetched).catch((error) => noteFault(services.emit, error))
   const pause = pauseFor(exchange, found)
-  const pending = withPendingResults(exchange, dialect, asked, body, json, found.linked)
+  const pending = withPendingResults(exchange, asked, body, json, found.linked)
   if (pause) return await pausedIn(exchange, pause, pending.sent, requestOf(exchange, asked, facts, found), found)
   if (isAside) {
     // Without a name it begins no session.
-    if (await storedSession(services, found)) noteAside(exchange, dialect, found, asked, json, tenant)
+    if (await storedSession(services, found)) noteAside(exchange, found, asked, json, tenant)
     return undefined
   }
   // It shows a result, or names what it continues.
@@ -175,7 +175,6 @@ async function pausedIn(
 /** Notes, and returns, a request which is no step of a run, if a session pays for it, or scopes of time count it. */
 export function noteAside(
   exchange: Exchange,
-  dialect: Dialect,
   found: FoundSession | undefined,
   asked: DialectRequest,
   json: Buffer | undefined,
@@ -187,7 +186,7 @@ export function noteAside(
   const policy = json ? all : { ...all, scopes: all.scopes.filter(({ per }) => per !== 'model') }
   const isCharged = policy.scopes.length > 0
   if (found || isCharged) exchange.aside = { found, asked, policy }
-  if (isCharged && !exchange.charge) beginCharge(exchange, { dialect, json, model, tenant, policy, isNewRun: false })
+  if (isCharged && !exchange.charge) beginCharge(exchange, { json, model, tenant, policy, isNewRun: false })
   return exchange.aside
 }
 
@@ -209,7 +208,7 @@ async function countAndDecide(
   const key = found.id === undefined ? undefined : sessionKey(found.tenant, found.id)
   const counted: CountedRequest = { fingerprint: facts.fingerprint, thread: asked.thread }
   const isNewRun = facts.iteration === 1 && facts.endsInUserMessage
-  const charged = { dialect, json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
+  const charged = { json: bytes, model: conversation.model, tenant: found.tenant, policy: budget, isNewRun }
   const charge = budget.scopes.length > 0 ? beginCharge(exchange, charged) : undefined
   const timeLimits = charge?.places.map(({ rule, subject }) => ({ rule, subject }))
   const request = timeLimits ? { ...asked, timeLimits } : asked
@@ -305,7 +304,6 @@ function wholeNumber(text: string | undefined): number | undefined {
 /** Adds to a request the results that the provider waits for and that the client does not know. */
 function withPendingResults(
   exchange: Exchange,
-  dialect: Dialect,
   asked: DialectRequest,
   body: Buffer,
   json: Buffer,
@@ -314,7 +312,7 @@ function withPendingResults(
   const { pendingResults = [], redirectTo } = linked ?? {}
   const edits = asked.stored?.injectPendingResults(pendingResults, redirectTo)
   const unchanged = { sent: asked, bytes: json, call: callFor(exchange, body) }
-  return edits?.length ? readAgain(exchange, dialect, unchanged, edits) : unchanged
+  return edits?.length ? readAgain(exchange, unchanged, edits) : unchanged
 }
 
 /** Counts a request in its session. If the store fails, it is counted by its transcript alone. */

@@ -58,11 +58,11 @@ interface Filtering {
 
 /** Sends the request and gives the client the response without blocked calls. @throws {UpstreamFailed} */
 export async function filterCalls(turn: Turn): Promise<void> {
-  const { exchange, services, dialect, request, runState, sent } = turn
+  const { exchange, services, request, runState, sent } = turn
   // No call can be blocked in an answer that the client fetches later: one of a model in a loop comes at once.
   const isInLoop = sent.isFetchedLater && isolated(services.emit, 'loop_guard', mayBlockLoop, request, runState)
   const edits = isInLoop ? sent.answerAtOnce?.() : undefined
-  const asked = edits ? { ...turn, ...readAgain(exchange, dialect, turn, edits) } : turn
+  const asked = edits ? { ...turn, ...readAgain(exchange, turn, edits) } : turn
   if (asked.sent.isFetchedLater) void noteGap(services, 'background', turn.found)
   const x = { ...asked, call: withoutCompression(asked.call) }
   const { variant, response } = await sendSpoken(x)

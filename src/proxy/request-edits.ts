@@ -2,7 +2,6 @@
 import type { Channel, Speech } from '../core/decide.ts'
 import type { Request } from '../core/request.ts'
 import { matchesAny } from '../core/text/glob.ts'
-import type { Dialect } from '../dialect/dialect.ts'
 import { lengthOf } from '../http/body.ts'
 import { withoutBodyFields } from '../http/headers.ts'
 import type { UpstreamCall } from '../http/upstream.ts'
@@ -192,11 +191,10 @@ export function withEdits(call: UpstreamCall, json: Buffer, edits: readonly Edit
 /** Returns a request with edits of the client's own bytes; as it is if its dialect can't read it with them. */
 export function readAgain(
   { route }: Exchange,
-  dialect: Dialect,
   { sent, bytes, call }: Pick<Turn, 'sent' | 'bytes' | 'call'>,
   edits: readonly Edit[],
 ): Pick<Turn, 'sent' | 'bytes' | 'call'> {
   const json = applyEdits(bytes, edits)
-  const again = dialect.read({ path: route.asked, query: route.query, body: json })
+  const again = route.dialect?.read({ path: route.asked, query: route.query, body: json })
   return again ? { sent: again, bytes: json, call: withEdits(call, json, []) } : { sent, bytes, call }
 }

@@ -50,7 +50,7 @@ export async function refuseUnjudged(x: Exchange, dialect: Dialect, body: Buffer
   const asked = outline()
   if (!asked) return false
   const tenant = tenantOf(client.head.headers, route, services)
-  const noted = noteAside(x, dialect, undefined, asked, isWhole ? body : undefined, tenant)
+  const noted = noteAside(x, undefined, asked, isWhole ? body : undefined, tenant)
   if (!noted) return false
   x.aside = { ...noted, readAgain: outline }
   return refuseAside(x, x.aside, async () => {

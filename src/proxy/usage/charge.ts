@@ -9,7 +9,6 @@ import { tableBy } from '../../core/names.ts'
 import type { RunState } from '../../core/session/session.ts'
 import { ignore } from '../../core/thrown.ts'
 import type { CallUsage, TokenUsage } from '../../core/usage.ts'
-import type { Dialect } from '../../dialect/dialect.ts'
 import { headerOf } from '../../http/headers.ts'
 import { costOf } from '../../usage/catalogue.ts'
 import { type Place, placeOf, type Settled } from '../../usage/ledger.ts'
@@ -40,10 +39,10 @@ function countedFor({ client, route, accessKey }: Exchange, per: string, model: 
 }
 
 /** Returns the cap of a request on its answer, in tokens; a body that can't be read has none. */
-function capOf(dialect: Dialect, json: Buffer): number | undefined {
+function capOf({ route }: Exchange, json: Buffer): number | undefined {
   let found: number | undefined
   try {
-    dialect.withLowerOutput?.(json, ({ cap }) => {
+    route.dialect?.withLowerOutput?.(json, ({ cap }) => {
       found = cap
       return undefined
     })
@@ -69,7 +68,6 @@ function estimatedAs({ route }: Exchange, model: string): string {
 
 /** What is charged: a request as its dialect reads it, and the limits that apply to it. */
 interface Charged {
-  readonly dialect: Dialect
   /** Unset if it could not be read as a whole. */
   readonly json: Buffer | undefined
   readonly model: string
@@ -80,14 +78,14 @@ interface Charged {
 }
 
 /** Begins to charge a request: it holds what it may use. Call it only where there are limits of scopes of time. */
-export function beginCharge(x: Exchange, { dialect, json, model, tenant, policy, isNewRun }: Charged): Charge {
+export function beginCharge(x: Exchange, { json, model, tenant, policy, isNewRun }: Charged): Charge {
   const { services, client, route } = x
   const { estimates, ledger, catalogue } = services
   if (x.charge) close(x, x.charge)
   const places = placesOf(x, { model, tenant, policy })
   const name = estimatedAs(x, model)
   const bytes = json ? json.length : Number(headerOf(client.head.headers, 'content-length') ?? 0)
-  const cap = json && capOf(dialect, json)
+  const cap = json && capOf(x, json)
   const priceOf = (of: TokenUsage) => {
     const cost = costOf(of, {}, catalogue, model, route.upstream, policy.unknownPrice === 'estimate')
     return cost instanceof Promise ? undefined : (cost.cost ?? 0)
