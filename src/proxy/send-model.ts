@@ -96,11 +96,15 @@ export async function sendSpoken(x: Turn): Promise<Attempt<SpokenRequest>> {
       return variant !== UNCHANGED && isRefused ? UNCHANGED : undefined
     })
     const { status } = made.response.head
-    if (status < 400) x.state.overflow = undefined
-    if (status >= 400) void giveBackIteration(x, status)
-    else notice = made.variant.notice
+    if (status >= 400) {
+      void giveBackIteration(x, status)
+      return made
+    }
+    x.state.overflow = undefined
+    notice = made.variant.notice
+    const text = x.decision.speech?.notice
     if (notice) await noteNotice(x, notice)
-    else if (status < 400 && x.decision.speech?.notice !== undefined) await noteNoNotice(x, x.decision.speech.notice)
+    else if (text !== undefined) await noteNoNotice(x, text)
     return made
   } finally {
     noteLoop(x, notice !== undefined)

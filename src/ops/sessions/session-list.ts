@@ -12,7 +12,7 @@ import type { DayCost } from '../../usage/day-cost.ts'
 import { type BudgetSources, headLimits, readUses } from '../budget.ts'
 import { problem } from '../problem.ts'
 import type { ListQuery, SessionPage, SessionRow } from './api-schema.ts'
-import { GROUP_NAMES, GROUPS, groupOf, isAtWork, ORDERS, stateOf } from './labels.ts'
+import { GROUP_NAMES, GROUPS, groupOf, ORDERS, stateOf } from './labels.ts'
 import { pausesView } from './pauses.ts'
 import { costView, IDLE_AFTER, rowOf, type TimeUse, type Viewer } from './view.ts'
 
@@ -85,7 +85,7 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
   const inOrder = orderOf(filter)
   const ids = name === undefined ? undefined : idsNamed(name)
   const found: { readonly row: SessionRow; readonly place: Place }[] = []
-  const counts = { sessions: 0, at_work: 0, asking: 0 }
+  const counts = { sessions: 0, asking: 0 }
   const groups = { need_you: 0, failed: 0, working: 0, waiting: 0, ended: 0 }
   const spend = { cost: 0, unpriced_answers: 0, estimated_prices: 0 }
   let complete = true
@@ -98,7 +98,6 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
   for await (const one of store.all(ids, missed, recent?.keys)) {
     const row = rowOf(one, { now, seesNames, pauses, usedOf: await readUses(sources, one.session, known) })
     counts.sessions++
-    if (isAtWork(row)) counts.at_work++
     for (const group of namesOf(groups)) if (groupOf(row) === GROUP_NAMES[group]) groups[group]++
     if (row.state === 'asking') counts.asking++
     spend.cost += row.cost_usd_per_minute ?? 0
@@ -113,7 +112,8 @@ async function takeSnapshot(sources: ListSources, filter: Filter, id: string) {
     groups.ended += total - counts.sessions
     counts.sessions = total
   }
-  const summary = ids ? null : { ...counts, groups, need_you: groups.need_you, per_minute: costView(spend) }
+  const { need_you, working } = groups
+  const summary = ids ? null : { ...counts, groups, need_you, at_work: need_you + working, per_minute: costView(spend) }
   return { id, seesNames, found, inOrder, summary, complete, rest, total }
 }
 

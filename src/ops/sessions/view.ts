@@ -366,24 +366,12 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
   const { threads, counts, startedAt = now, record } = session
   const { name = null, iterations = [], threads: known = 0 } = record ?? {}
   const meters = sessionMeters(session, now)
-  const agents: Agent[] = []
-  let lastAt = startedAt
-  let stopping = false
-  let alive = 0
-  for (const thread of threads) {
-    const agent = agentOf(session, thread, meters, viewer)
-    agents.push(agent)
-    lastAt = Math.max(lastAt, thread.run.askedAt)
-    stopping ||= agent.isStopping
-    if (isAtWork(agent.shown)) alive++
-  }
+  const agents = threads.map((thread) => agentOf(session, thread, meters, viewer))
   const leader = leaderOf(agents)
   const { shown = NO_AGENT, thread, newest } = leader ?? {}
   const working = agents.filter((one) => isAtWork(one.shown))
   // Where nobody is at work, the run that stands for the session.
   const counting = working.length > 0 || !leader ? working : [leader]
-  let overflows = 0
-  for (const { overflow } of iterations) if (overflow) overflows++
   const { iterations: total_iterations, tool_calls, tokens, cost } = usedSinceReset(session, now)
   const row: SessionRow = {
     id: idOf(key),
@@ -392,7 +380,7 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
     ...shown,
     limit: nearestOf(counting.flatMap(countingLimits)),
     ...riskOf(agents, iterations, now),
-    stopping,
+    stopping: agents.some(({ isStopping }) => isStopping),
     paused:
       pauseOf(pauses, { session: idOf(key), key: thread?.run.key, upstream: shown.upstream ?? undefined }, now) !==
       undefined,
@@ -403,7 +391,7 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
     client: thread?.run.agent ?? null,
     key: thread?.run.key ?? null,
     started_at: iso(startedAt),
-    last_at: iso(lastAt),
+    last_at: iso(Math.max(startedAt, ...threads.map(({ run }) => run.askedAt))),
     total_iterations,
     tool_calls,
     tokens,
@@ -411,9 +399,9 @@ function overviewOf({ key, session }: ListedSession, viewer: Viewer) {
     cost_usd_per_minute: leader && !isAtWork(shown) ? null : spendPerMinute(iterations, startedAt, now),
     seconds_to_limit: secondsToLimit(leader, iterations, now),
     tokens_per_iteration: iterations.slice(-SPARK).map(({ counts }) => tokensIn(counts)),
-    agents: { alive, total: Math.max(agents.length, known) },
+    agents: { alive: working.length, total: Math.max(agents.length, known) },
     last_tool: iterations.findLast(({ tools }) => tools.length > 0)?.tools.at(-1) ?? null,
-    overflows,
+    overflows: iterations.filter(({ overflow }) => overflow).length,
     unguarded: session.gaps ?? [],
   }
   return { row, agents, meters, iterations }
