@@ -177,12 +177,11 @@ function searchCalls(observed: Observed, chunk: Buffer | undefined, isLast: bool
 
 function report(observed: Observed): Promise<unknown> | undefined {
   const { target, search, streams, ending, reported } = observed
-  if (!target.relayed) return undefined
   const callIds = streams ? (search?.callIds ?? []) : reported === -1 ? idsInWhole(observed) : []
   if (callIds.length <= reported) return undefined
   observed.reported = callIds.length
   const isRead = target.mayBePending || (target.isKept && callIds.length > 0)
-  return target.relayed(callIds, ending !== 'whole', isRead ? metadataOf(observed) : {})
+  return target.relayed?.(callIds, ending !== 'whole', isRead ? metadataOf(observed) : {})
 }
 
 /** Returns the metadata of a response whose end has come; none if it can't be read, which is reported after that. */
