@@ -142,7 +142,6 @@ export async function rootOf(store: Store, parent: string, found: FoundSession):
     root = above
     if (root === name) return found
   }
-  if (root === name) return found
   const tree = root === known?.root ? known : { root, parent: root === parent ? '' : parent }
   if (tree !== known) await store.updateValue(TREES, key, () => ({ value: tree, result: undefined }))
   return { ...found, id: hashOf(root), name: root, inTree: { ...tree, thread: name } }
