@@ -37,13 +37,9 @@ export function groupRuns(runs: readonly RunView[]) {
     const isEnough = group.length >= LEAST.run && (agent !== null || model !== null)
     const limits: { readonly key: string; readonly p95: number; readonly twice: number }[] = []
     const spreads = tableBy(AMOUNTS, (name) => {
-      const amounts: number[] = []
-      for (const run of group) {
-        // A cost with a missing part gives no limit.
-        const cost = run.price_known ? (run.cost_usd ?? 0) : 0
-        amounts.push(name === 'cost' ? cost : run[name])
-      }
-      amounts.sort((a, b) => a - b)
+      // A cost with a missing part gives no limit.
+      const costIn = (run: RunView) => (run.price_known ? (run.cost_usd ?? 0) : 0)
+      const amounts = group.map((run) => (name === 'cost' ? costIn(run) : run[name])).sort((a, b) => a - b)
       const [p50 = 0, p95 = 0, max = 0] = [0.5, 0.95, 1].map((part) => amounts[Math.ceil(group.length * part) - 1])
       const key = METERS[name].limit.setting
       // 0 would be no limit.

@@ -111,8 +111,7 @@ export function createSessionEvents(sources: EventSources) {
       else stream.response.end()
   }, PING_MS).unref()
   const changed = (keys: readonly SessionKey[]) => {
-    const changes: Change[] = []
-    for (const key of keys) changes.push({ number: ++state.last, key })
+    const changes = keys.map((key) => ({ number: ++state.last, key }))
     state.missed = [...state.missed, ...changes].slice(-MAX_MISSED)
     sendChanges(state, changes, state.streams).catch(failed)
   }

@@ -7,7 +7,7 @@ import { decodedAtOnce } from '../../http/body.ts'
 import { contentEncoding, headerOf, withHeaders, withoutBodyFields } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import { type UpstreamResponse, withBody } from '../../http/upstream-response.ts'
-import { applyEdits, type Edit, setMember } from '../../json/edit.ts'
+import { applyEdits, setMember } from '../../json/edit.ts'
 import { elements, kindAt, member, members, root, type Span } from '../../json/scan.ts'
 import { type Classified, classify } from '../../overflow/classify.ts'
 import { type Overflow, statedNumbers } from '../../overflow/meaning.ts'
@@ -197,7 +197,6 @@ function annotated(json: Buffer, annotation: Annotation, dialect?: Dialect): Buf
   const values = new Map<string, unknown>(Object.entries(canonical))
   const shared = ['code', 'message'].filter((key) => member(fields, key) && values.has(key))
   if (shared.length === 0) return applyEdits(json, [set('error', canonical)])
-  const edits: Edit[] = []
-  for (const key of [...shared, 'governor']) edits.push(set(key, values.get(key)))
-  return applyEdits(json, edits)
+  const changed = [...shared, 'governor'].map((key) => set(key, values.get(key)))
+  return applyEdits(json, changed)
 }

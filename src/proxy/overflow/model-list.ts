@@ -1,6 +1,6 @@
 /** Reads context windows from the lists of models that clients ask for. */
 import { isWindow, windowAfterListing } from '../../core/context-window.ts'
-import { parseForeign, propertyOf } from '../../core/json-object.ts'
+import { parseForeign, propertyOf, textOf } from '../../core/json-object.ts'
 import { decoded } from '../../http/body.ts'
 import { headerOf } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
@@ -52,13 +52,9 @@ export function declaredWindows(body: unknown) {
   const list = Array.isArray(body) ? body : (propertyOf(body, 'data') ?? propertyOf(body, 'models') ?? [body])
   const found: { model: string; window: number }[] = []
   for (const entry of Array.isArray(list) ? list.slice(0, MAX_MODELS) : []) {
-    let name = ''
-    for (const key of NAMES) {
-      const value = propertyOf(entry, key)
-      if (name === '' && typeof value === 'string' && value.length <= MAX_NAME) name = value
-    }
+    const name = NAMES.map((key) => textOf(propertyOf(entry, key))).find((one) => one && one.length <= MAX_NAME)
     const [window] = windowsIn(entry, FIELDS)
-    if (name === '' || window === undefined) continue
+    if (!name || window === undefined) continue
     // Google writes the collection before the name.
     const model = name.replace(/^models\//, '')
     found.push({ model, window: Math.min(window, ...windowsIn(entry, SERVED_FIELDS)) })

@@ -44,9 +44,7 @@ const MAX_PREFIX_BYTES = 1_048_576
 const SIZES = { item: 128, hash: 56, field: 200, newest: 4_000, rest: 10_000 }
 
 function sizeOfFields(fields: readonly Member[]): number {
-  let size = 0
-  for (const { key } of fields) size += SIZES.field + 2 * key.length
-  return size
+  return fields.reduce((size, { key }) => size + SIZES.field + 2 * key.length, 0)
 }
 
 function sizeOf({ fields, items, rest, transcript }: KnownPrefix): number {
