@@ -157,7 +157,7 @@ async function serve(loaded: Loaded, flags: Flags, terminal: Terminal, log: Logg
   const { mode, server, ops } = config
   const listenHere = listenerOf(loaded, flags, terminal, log)
   const worker = ownWorker(terminal)
-  if (worker) return work(worker, { config, terminal, listen: listenHere })
+  if (worker) return work(worker, config, terminal, listenHere)
   const bill = createBill()
   let page = ''
   let isStoreDown = false

@@ -244,15 +244,10 @@ interface Listening extends Running {
   metrics(): Promise<MetricsData>
 }
 
-/** What a worker needs of the command that runs it. */
-interface WorkerSetup {
-  readonly config: Config
-  readonly terminal: Terminal
-  readonly listen: (config: Config, onEvent: Emit, more: Partial<GovernorOptions>) => Promise<Listening>
-}
+type Listen = (config: Config, onEvent: Emit, more: Partial<GovernorOptions>) => Promise<Listening>
 
 /** Runs Governor as a worker until the first process ends it; returns the exit code. Throws as `listen` does. */
-export async function work(worker: Worker, { config, terminal, listen }: WorkerSetup): Promise<number> {
+export async function work(worker: Worker, config: Config, terminal: Terminal, listen: Listen): Promise<number> {
   const send = (message: FromWorker) => post(worker, message)
   let events: ProxyEvent[] = []
   const flush = () => {
