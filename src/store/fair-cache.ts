@@ -125,6 +125,3 @@ export function createFairCache<V>({ max, ttl, maxBytes, sizeOf, now }: CacheLim
     delete: (key: SessionKey) => void entries.delete(key),
   }
 }
-
-/** A cache with values of one type. */
-export type FairCache<V> = ReturnType<typeof createFairCache<V>>

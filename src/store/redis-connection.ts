@@ -54,17 +54,12 @@ const UNUSABLE_WITHIN = 200
 
 const LEAST_VERSION = '6.2'
 
-interface Connecting {
-  library?: typeof import('./redis-client.ts')
-  /** The client in use, or the one that connects. */
-  client?: RedisClient | undefined
-  retry?: NodeJS.Timeout | undefined
-}
-
 function newState(settings: ConnectionSettings, hooks: ConnectionHooks) {
-  const connecting: Connecting = {}
   return {
-    ...connecting,
+    library: undefined as typeof import('./redis-client.ts') | undefined,
+    /** The client in use, or the one that connects. */
+    client: undefined as RedisClient | undefined,
+    retry: undefined as NodeJS.Timeout | undefined,
     settings,
     hooks,
     isCluster: (settings.cluster?.length ?? 0) > 0,

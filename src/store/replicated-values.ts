@@ -8,7 +8,7 @@
 import { LRUCache } from 'lru-cache'
 import { atMost } from '../core/bounds/cache-bound.ts'
 import { ignore } from '../core/thrown.ts'
-import { type CacheLimits, createFairCache, type FairCache } from './fair-cache.ts'
+import { type CacheLimits, createFairCache } from './fair-cache.ts'
 import type { SessionKey, ValueChange } from './store.ts'
 
 /** A value with the newest operation of each replica that wrote it; the first is the newest, and the version. */
@@ -92,19 +92,6 @@ interface PendingChange<Value> {
    * body to the old generation, and collect the whole heap all the time.
    */
   outcome: { readonly result: unknown } | { readonly error: unknown }
-}
-
-interface State<Value> {
-  readonly options: ReplicationOptions<Value>
-  readonly copies: FairCache<Copy<Value>>
-  readonly queues: Map<SessionKey, PendingChange<Value>[]>
-  /** What was written last: a server that takes over may not have it. */
-  readonly written: LRUCache<SessionKey, true>
-  /** What may be lost with a server that has failed. */
-  readonly unsure: Set<SessionKey>
-  /** The timers of queues that wait for a further change before they are written. */
-  readonly waiting: Map<SessionKey, NodeJS.Timeout>
-  operations: number
 }
 
 type Change<Value, Result> = ValueChange<Value | undefined, Result>
@@ -294,7 +281,7 @@ async function healAll<Value>(
   for (const key of changed) unsure.add(key)
 }
 
-function newState<Value>(options: ReplicationOptions<Value>): State<Value> {
+function newState<Value>(options: ReplicationOptions<Value>) {
   return {
     options,
     copies: createFairCache<Copy<Value>>({
@@ -304,13 +291,18 @@ function newState<Value>(options: ReplicationOptions<Value>): State<Value> {
         return value === undefined ? 1 : options.sizeOf(value)
       },
     }),
-    queues: new Map(),
-    written: new LRUCache({ ...atMost(MAX_WRITTEN), ttl: REPLICATED_MS }),
-    unsure: new Set(),
-    waiting: new Map(),
+    queues: new Map<SessionKey, PendingChange<Value>[]>(),
+    /** What was written last: a server that takes over may not have it. */
+    written: new LRUCache<SessionKey, true>({ ...atMost(MAX_WRITTEN), ttl: REPLICATED_MS }),
+    /** What may be lost with a server that has failed. */
+    unsure: new Set<SessionKey>(),
+    /** The timers of queues that wait for a further change before they are written. */
+    waiting: new Map<SessionKey, NodeJS.Timeout>(),
     operations: 0,
   }
 }
+
+type State<Value> = ReturnType<typeof newState<Value>>
 
 /** Creates the values of one kind. */
 export function createReplicatedValues<Value>(options: ReplicationOptions<Value>) {
