@@ -23,15 +23,8 @@ function labelled(count: number): readonly number[] {
 }
 
 /** `label`: says in words what the bars show; `format`: writes an amount at the scale. */
-export function Bars({
-  bars,
-  label,
-  format,
-}: {
-  bars: readonly StackedBar[]
-  label: string
-  format: (n: number) => string
-}) {
+export function Bars(props: { bars: readonly StackedBar[]; label: string; format: (amount: number) => string }) {
+  const { bars, label, format } = props
   const sums = bars.map(({ parts }) => parts.reduce((sum, { amount }) => sum + amount, 0))
   const top = roundedUp(Math.max(...sums, 1e-6))
   return (

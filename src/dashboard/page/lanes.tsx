@@ -3,6 +3,7 @@ import type { SessionDetail } from '../../ops/sessions/api-schema.ts'
 import { clock, stateOf } from '../../ops/sessions/labels.ts'
 
 type Iteration = SessionDetail['iterations'][number]
+type Thread = SessionDetail['threads'][number]
 
 /** Returns the colour of one call: failed or blocked, Governor spoke, or neither. */
 function toneOf({ status, verdict }: Iteration): string {
@@ -16,17 +17,8 @@ export function agentName({ threads }: SessionDetail, number: number): string {
   return thread?.name ?? (number === 1 ? 'main' : `agent ${number}`)
 }
 
-function Lane({
-  detail,
-  thread,
-  start,
-  length,
-}: {
-  detail: SessionDetail
-  thread: SessionDetail['threads'][number]
-  start: number
-  length: number
-}) {
+function Lane(props: { detail: SessionDetail; thread: Thread; start: number; length: number }) {
+  const { detail, thread, start, length } = props
   const calls = detail.iterations.filter((one) => one.thread === thread.thread)
   const name = agentName(detail, thread.thread)
   const max = thread.max_iterations > 0 ? ` of ${thread.max_iterations}` : ''

@@ -169,15 +169,8 @@ function Line({ row, isOpen, columns }: { row: SessionRow; isOpen: boolean; colu
   return useMemo(line, [row, isOpen, columns.length, row.asking ? Date.now() : 0])
 }
 
-function GroupRows({
-  store,
-  group,
-  columns,
-}: {
-  store: Store
-  group: Store['places'][number]['group']
-  columns: readonly Column[]
-}) {
+function GroupRows(props: { store: Store; group: Store['places'][number]['group']; columns: readonly Column[] }) {
+  const { store, group, columns } = props
   const places = store.places.filter((place) => place.group === group)
   if (places.length === 0) return null
   const open = store.detail?.id ?? store.selected

@@ -76,17 +76,8 @@ function PausedNow({ store }: { store: Store }) {
 }
 
 /** A limit of time for all requests together, which may be raised from here. */
-function LimitStat({
-  store,
-  value,
-  unit,
-  limit,
-}: {
-  store: Store
-  value: string
-  unit: string
-  limit: Summary['limits'][number]
-}) {
+function LimitStat(props: { store: Store; value: string; unit: string; limit: Summary['limits'][number] }) {
+  const { store, value, unit, limit } = props
   const [isAsked, setAsked] = useState(false)
   const { used, max, share, resets_at } = limit
   return (

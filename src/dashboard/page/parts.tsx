@@ -20,15 +20,8 @@ export function Bar({ used, max, isOver }: { used: number; max: number; isOver?:
 }
 
 /** A part of a session with a heading. */
-export function Section({
-  title,
-  note,
-  children,
-}: {
-  title: string
-  note?: string
-  children: preact.ComponentChildren
-}) {
+export function Section(props: { title: string; note?: string; children: preact.ComponentChildren }) {
+  const { title, note, children } = props
   return (
     <section aria-label={title}>
       <h3>
