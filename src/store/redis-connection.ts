@@ -8,7 +8,7 @@
  *   finds its connection broken;
  * - a connection to a cluster is kept as long as a part of it can be used.
  */
-import { codeOf, ignore } from '../core/thrown.ts'
+import { codeOf, errorOf, ignore } from '../core/thrown.ts'
 import type { ConnectionSettings, RedisClient } from './redis-client.ts'
 import { NotDoneError } from './replicated-values.ts'
 
@@ -102,7 +102,7 @@ function reasonOf(error: unknown): string {
   if (error instanceof AggregateError && error.message === '') return reasonOf(error.errors[0])
   // The message of an error of TLS has addresses and lines of its source around what went wrong.
   if (error instanceof Error && 'reason' in error && codeOf(error)?.startsWith('ERR_SSL_')) return String(error.reason)
-  return error instanceof Error ? error.message : String(error)
+  return errorOf(error).message
 }
 
 /** Reports a problem once each time that Redis fails, and not for each failed attempt to connect. */

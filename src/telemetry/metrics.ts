@@ -25,10 +25,9 @@ function bounded(known: KnownValues, labels: Labels, open: readonly string[]): L
   let bound = labels
   for (const label of open) {
     const value = labels[label]
-    if (value === undefined) continue
     known[label] ??= new Set()
     const values = known[label]
-    if (values.has(value)) continue
+    if (value === undefined || values.has(value)) continue
     if (values.size < (MOST_VALUES[label] ?? 0) && isLabel(String(value))) values.add(value)
     else bound = { ...bound, [label]: OTHER }
   }
