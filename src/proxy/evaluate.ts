@@ -108,13 +108,11 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   if (isAside) {
     const itself = namedSession(headers, tenant, asked, services.identity)
     const named = itself && (await inTree(exchange, conversation, itself))
-    const linked = stored?.previous === undefined ? undefined : await linkOf(services, asked, tenant)
-    const pending = linked && withPendingResults(exchange, asked, body, json, linked)
-    const { sent, bytes } = pending ?? { sent: asked, bytes: json }
+    const linked = await linkOf(services, asked, tenant)
+    const { sent, bytes, call } = withPendingResults(exchange, asked, body, json, linked)
     const pause = pauseFor(exchange, named)
     if (pause) return { pause, sent, found: named, made: 0, max: 0 }
-    if (pending && bytes !== json)
-      exchange.continued = { call: pending.call, taken: () => forgetPending(services, asked, tenant) }
+    if (bytes !== json) exchange.continued = { call, taken: () => forgetPending(services, asked, tenant) }
     noteAside(exchange, named, sent, bytes, tenant)
     // A compaction belongs to the session of the history that it contains.
     if (named || !conversation.isCompaction) return undefined
