@@ -219,7 +219,7 @@ async function countAndDecide(
   // The limits that an operator has set apply even if the budget is disabled.
   const policy = limits === request.limits ? request.budget : { ...request.budget, ...limits, enabled: true }
   const decision = decideOn(exchange, request, sent, runState, policy, time)
-  if (decision.kind === 'stop' && !decision.unsent) holdLast(exchange)
+  if (charge && decision.kind === 'stop' && !decision.unsent) holdLast(exchange)
   // Only a request that is edited needs to know which edits the model refuses.
   const isEdited = decision.kind !== 'allow' || decision.speech !== undefined
   const refusedEdits = isEdited ? await knownRefusedEdits(services, found, request) : []
