@@ -150,18 +150,19 @@ async function writeSums(state: State, isLast: boolean): Promise<void> {
 
 /** Writes after what is being written. Never rejects: what can't be written is said once, and stays in memory. */
 function writeInTurn(state: State, isLast: boolean): Promise<void> {
-  const done = () => {
-    state.isFailing = false
+  const { path, failed } = state.options
+  const write = async () => {
+    try {
+      await whileLocked(path, () => writeSums(state, isLast))
+      state.isFailing = false
+    } catch (error) {
+      if (!state.isFailing) failed(errorOf(error).message)
+      state.isFailing = true
+      // Nothing more may be used before the process is killed.
+      writeSoon(state)
+    }
   }
-  const failed = (error: unknown) => {
-    if (!state.isFailing) state.options.failed(errorOf(error).message)
-    state.isFailing = true
-    // Nothing more may be used before the process is killed.
-    writeSoon(state)
-  }
-  state.running = state.running
-    .then(() => whileLocked(state.options.path, () => writeSums(state, isLast)))
-    .then(done, failed)
+  state.running = state.running.then(write)
   return state.running
 }
 
