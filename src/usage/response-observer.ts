@@ -62,9 +62,36 @@ interface ObserverTarget {
 }
 
 /** A response while it is observed. Changed by the functions of this file alone. */
-type Observed = ReturnType<typeof newObserved>
+interface Observed {
+  readonly target: ObserverTarget
+  streams: boolean
+  /** Undoes the content coding. */
+  readonly decoder: ReturnType<typeof decoding> | undefined
+  /** Nothing of it can be read. */
+  readonly isUnread: boolean
+  /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
+  left: number
+  /** Its beginning and its end, by reference, without its content coding. */
+  readonly head: Buffer[]
+  readonly tail: Buffer[]
+  tailBytes: number
+  headLength: number
+  tailLength: number
+  length: number
+  search: StreamSearch | undefined
+  ending: 'whole' | 'failed' | undefined
+  /** Unset if nobody asks for the text, or after a fault in reading it. */
+  text: ResponseText | undefined
+  isOver: boolean
+  /** What was read when so many bytes had come. */
+  read: { readonly length: number; readonly metadata: ResponseMetadata } | undefined
+  /** How many ids were reported; -1: nothing was. */
+  reported: number
+  /** How many bytes are needed before the next search for the id; 0: no more searches. */
+  nextSearch: number
+}
 
-function newObserved(target: ObserverTarget) {
+function newObserved(target: ObserverTarget): Observed {
   const { head, begin } = target
   const coding = contentEncoding(head.headers)
   const decoder = coding === 'identity' ? undefined : decoderFor(coding, true)
@@ -72,29 +99,21 @@ function newObserved(target: ObserverTarget) {
   return {
     target,
     streams: statesEventStream(head.headers),
-    /** Undoes the content coding. */
     decoder: decoder && decoding(decoder),
-    /** Nothing of it can be read. */
     isUnread: coding !== 'identity' && !decoder,
-    /** Bytes that are still to come; a client that knows them has the whole answer with the last one. */
     left: Number(headerOf(head.headers, 'content-length') ?? Number.NaN),
-    /** Its beginning and its end, by reference, without its content coding. */
-    head: [] as Buffer[],
-    tail: [] as Buffer[],
+    head: [],
+    tail: [],
     tailBytes: TAIL_BYTES,
     headLength: 0,
     tailLength: 0,
     length: 0,
-    search: undefined as StreamSearch | undefined,
-    ending: undefined as 'whole' | 'failed' | undefined,
-    /** Unset if nobody asks for the text, or after a fault in reading it. */
-    text: undefined as ResponseText | undefined,
+    search: undefined,
+    ending: undefined,
+    text: undefined,
     isOver: false,
-    /** What was read when so many bytes had come. */
-    read: undefined as { readonly length: number; readonly metadata: ResponseMetadata } | undefined,
-    /** How many ids were reported; -1: nothing was. */
+    read: undefined,
     reported: -1,
-    /** How many bytes are needed before the next search for the id; 0: no more searches. */
     nextSearch: begin ? 1 : 0,
   }
 }

@@ -23,28 +23,34 @@ type Question =
   | { readonly action: 'stop'; readonly row: SessionRow }
   | { readonly action: 'extend'; readonly row: SessionRow; readonly typed: string }
 
-function newScreen() {
-  const rows: readonly SessionRow[] = []
-  return {
-    rows,
-    total: 0,
-    /** `7 at work · $2.91/min`. */
-    head: 'Governor',
-    isPaused: false,
-    order: 'risk' as keyof typeof ORDERS,
-    /** Words that the shown sessions match. */
-    search: '',
-    selected: undefined as string | undefined,
-    detail: undefined as SessionDetail | undefined,
-    question: undefined as Question | undefined,
-    /** What became of the newest key. */
-    message: '',
-    /** Why the newest look at the sessions failed. */
-    problem: '',
-  }
+interface Screen {
+  rows: readonly SessionRow[]
+  total: number
+  /** `7 at work · $2.91/min`. */
+  head: string
+  isPaused: boolean
+  order: keyof typeof ORDERS
+  /** Words that the shown sessions match. */
+  search: string
+  selected?: string | undefined
+  detail?: SessionDetail | undefined
+  question?: Question | undefined
+  /** What became of the newest key. */
+  message: string
+  /** Why the newest look at the sessions failed. */
+  problem: string
 }
 
-type Screen = ReturnType<typeof newScreen>
+const START: Screen = {
+  rows: [],
+  total: 0,
+  head: 'Governor',
+  isPaused: false,
+  order: 'risk',
+  search: '',
+  message: '',
+  problem: '',
+}
 
 function selectedRow({ rows, selected }: Screen): SessionRow | undefined {
   return rows.find(({ id }) => id === selected) ?? rows[0]
@@ -196,7 +202,7 @@ async function press(connection: Connection, screen: Screen, key: string): Promi
 const KEYS = /\u001b(?:\[[\d;]*[A-Za-z~]|O[A-Z])|[\s\S]/gu
 
 async function live(flags: Call['flags'], terminal: Terminal): Promise<void> {
-  const screen = newScreen()
+  const screen: Screen = { ...START }
   const quit = new AbortController()
   for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) terminal.onSignal(name, () => quit.abort())
   const connection = connect(flags, terminal.env, quit.signal)

@@ -26,15 +26,24 @@ const STALE_MS = 12_000
 /** And after which it connects anew: a network that was away may have left its connections without an end. */
 const DEAD_MS = 20_000
 
-/** What is shown, before anything is. */
-const NOTHING = {
-  rows: new Map() as ReadonlyMap<string, SessionRow>,
+interface Shown {
+  rows: ReadonlyMap<string, SessionRow>
   /** Ids and groups of the rows that are shown, and of those that are shown once no pointer holds the rows. */
-  places: [] as readonly Place[],
-  nextPlaces: [] as readonly Place[],
-  page: undefined as Omit<SessionPage, 'sessions'> | undefined,
-  detail: undefined as SessionDetail | undefined,
-  transcript: undefined as Transcript | undefined,
+  places: readonly Place[]
+  nextPlaces: readonly Place[]
+  page: Omit<SessionPage, 'sessions'> | undefined
+  detail: SessionDetail | undefined
+  transcript: Transcript | undefined
+  said: string
+}
+
+const NOTHING: Shown = {
+  rows: new Map(),
+  places: [],
+  nextPlaces: [],
+  page: undefined,
+  detail: undefined,
+  transcript: undefined,
   said: '',
 }
 
