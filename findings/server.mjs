@@ -4,7 +4,7 @@
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
  * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
- * those that the answer has as `deltas`. An answer with a `status`, and perhaps `headers`, is an error.
+ * those that the answer has as `deltas`. An answer may have an `id`; one with a `status`, and perhaps `headers`, is an error.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -25,7 +25,7 @@ function chat(request, answer, number) {
   const message = chatMessage(answer, number)
   const finish = answer.finish ?? (message.tool_calls ? 'tool_calls' : 'stop')
   const usage = answer.usage ?? { prompt_tokens: 1000, completion_tokens: 7, total_tokens: 1007 }
-  const base = { id: `chatcmpl-${number}`, created: 1_760_000_000, model: request.model }
+  const base = { id: answer.id ?? `chatcmpl-${number}`, created: 1_760_000_000, model: request.model }
   if (!request.stream) {
     const choices = [{ index: 0, message, finish_reason: finish }]
     return JSON.stringify({ ...base, object: 'chat.completion', choices, usage })
