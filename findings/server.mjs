@@ -4,7 +4,8 @@
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
  * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
- * those that the answer has as `deltas`. An answer may have an `id`; one with a `status`, and perhaps `headers`, is an error.
+ * those that the answer has as `deltas`; `usageIn` moves it from a chunk of its own to `the last choice`, or has it in `every chunk`
+ * too, the last one included. An answer may have an `id`; one with a `status`, and perhaps `headers`, is an error.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -33,11 +34,13 @@ function chat(request, answer, number) {
   const chunk = (choices, more = {}) =>
     `data: ${JSON.stringify({ ...base, object: 'chat.completion.chunk', choices, ...more })}\n\n`
   const tool_calls = message.tool_calls?.map((call, index) => ({ index, ...call }))
+  const beside = (...places) => (places.includes(answer.usageIn) ? { usage } : {})
+  const isOwn = answer.usageIn !== 'the last choice' && (answer.usage || request.stream_options?.include_usage)
   const deltas = answer.deltas ?? [{ ...message, ...(tool_calls ? { tool_calls } : {}) }]
   return [
-    ...deltas.map((delta) => chunk([{ index: 0, delta, finish_reason: null }])),
-    chunk([{ index: 0, delta: {}, finish_reason: finish }]),
-    answer.usage || request.stream_options?.include_usage ? chunk([], { usage }) : '',
+    ...deltas.map((delta) => chunk([{ index: 0, delta, finish_reason: null }], beside('every chunk'))),
+    chunk([{ index: 0, delta: {}, finish_reason: finish }], beside('every chunk', 'the last choice')),
+    isOwn ? chunk([], { usage }) : '',
     'data: [DONE]\n\n',
   ].join('')
 }
