@@ -3,7 +3,7 @@
  * last event alone.
  * `answer(body, number)` returns what the model says to a request, numbered from 1:
  * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
- * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
+ * were cut has their text as `cut`; it may have an `id`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
  * those that the answer has as `deltas`; `usageIn` moves it from a chunk of its own to `the last choice`, or has it in `every chunk`
  * too, the last one included. An answer may have an `id`; one with a `status`, and perhaps `headers`, is an error.
  */
@@ -15,7 +15,7 @@ const callId = (number, index) => `call_${number}_${index}`
 
 function chatMessage({ text = null, calls = [] }, number) {
   const tool_calls = calls.map((call, index) => ({
-    id: callId(number, index),
+    id: call.id ?? callId(number, index),
     type: 'function',
     function: { name: call.name, arguments: call.cut ?? JSON.stringify(call.arguments) },
   }))
@@ -108,18 +108,24 @@ export async function serve(answer) {
   return { url: `http://127.0.0.1:${server.address().port}/v1`, bodies }
 }
 
-/** Starts a server that answers as Anthropic's Messages do, whole: `answer(body)` returns `{text, stop_reason, usage}`. */
+/**
+ * Starts a server that answers as Anthropic's Messages do, whole: `answer(body, number)` returns
+ * `{text, calls: [{name, input}], stop_reason, usage}`.
+ */
 export async function serveMessages(answer) {
+  const bodies = []
   const server = http.createServer(async (request, reply) => {
     let text = ''
     for await (const piece of request) text += piece
     const body = JSON.parse(text)
-    const { text: said, ...rest } = answer(body)
-    const content = [{ type: 'text', text: said }]
+    const number = bodies.push(body)
+    const { text: said, calls = [], ...rest } = answer(body, number)
+    const uses = calls.map((call, index) => ({ type: 'tool_use', id: `toolu_${number}_${index}`, ...call }))
+    const content = [...(said ? [{ type: 'text', text: said }] : []), ...uses]
     reply.writeHead(200, { 'content-type': 'application/json' })
     reply.end(
       JSON.stringify({
-        id: 'msg_1',
+        id: `msg_${number}`,
         type: 'message',
         role: 'assistant',
         model: body.model,
@@ -132,7 +138,7 @@ export async function serveMessages(answer) {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
   server.unref()
-  return { url: `http://127.0.0.1:${server.address().port}/v1` }
+  return { url: `http://127.0.0.1:${server.address().port}/v1`, bodies }
 }
 
 /**
