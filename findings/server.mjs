@@ -167,7 +167,7 @@ export async function serveGemini(answer) {
 
 /**
  * Starts a server that streams as Anthropic's Messages do: `answer(body, number)` returns `{text, calls: [{name, input}], usage,
- * stop_reason}`, where `stop_reason` is set for an answer that is cut. Other requests than for messages are not found.
+ * stop_reason, headers}`, where `stop_reason` is set for an answer that is cut. Other requests than for messages are not found.
  */
 export async function serveMessageStreams(answer) {
   const bodies = []
@@ -201,7 +201,7 @@ export async function serveMessageStreams(answer) {
       { type: 'message_delta', delta: { stop_reason, stop_sequence: null }, usage },
       { type: 'message_stop' },
     ]
-    reply.writeHead(200, { 'content-type': 'text/event-stream' })
+    reply.writeHead(200, { 'content-type': 'text/event-stream', ...given.headers })
     reply.end(events.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join(''))
   })
   server.listen(0, '127.0.0.1')
