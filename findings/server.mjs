@@ -1,11 +1,11 @@
 /**
- * A scripted model server for the scripts beside it: Chat Completions and Responses, whole and streamed; a stream of Responses has its
- * last event alone.
- * `answer(body, number)` returns what the model says to a request, numbered from 1:
- * `{text, calls: [{name, arguments}], finish, usage}`; `finish` is `finish_reason`, or the status of a response. A call whose arguments
- * were cut has their text as `cut`; it may have an `id`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
- * those that the answer has as `deltas`; `usageIn` moves it from a chunk of its own to `the last choice`, or has it in `every chunk`
- * too, the last one included. An answer may have an `id`; one with a `status`, and perhaps `headers`, is an error.
+ * A scripted model server for the scripts beside it: Chat Completions and Responses, whole and streamed; a stream of Responses has an
+ * event for each finished item and the last one. What is no POST is not found.
+ * `answer(body, number)` returns what the model says to a request, numbered from 1: `{id, text, calls: [{id, name, arguments}], finish,
+ * reason, usage}`. `finish` is `finish_reason`, or the status of a response; its `reason` is why it is incomplete. A call whose arguments
+ * were cut has their text as `cut`. A stream states its usage where it is asked for it, or where the answer has one, and is one delta, or
+ * those that the answer has as `deltas`; `usageIn` moves the usage from a chunk of its own to `the last choice`, or has it in
+ * `every chunk`. An answer with a `status`, and perhaps `headers`, is an error.
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -45,7 +45,7 @@ function chat(request, answer, number) {
   ].join('')
 }
 
-function response(request, { text, calls = [], finish = 'completed', usage }, number) {
+function response(request, { text, calls = [], finish = 'completed', reason = 'max_output_tokens', usage }, number) {
   const content = [{ type: 'output_text', text, annotations: [], logprobs: [] }]
   const said = { id: `msg_${number}`, type: 'message', role: 'assistant', status: finish, content }
   const called = calls.map((call, index) => ({
@@ -64,7 +64,7 @@ function response(request, { text, calls = [], finish = 'completed', usage }, nu
     model: request.model,
     status: finish,
     error: null,
-    incomplete_details: finish === 'incomplete' ? { reason: 'max_output_tokens' } : null,
+    incomplete_details: finish === 'incomplete' ? { reason } : null,
     output: [...(text === undefined ? [] : [said]), ...called],
     parallel_tool_calls: true,
     tool_choice: 'auto',
@@ -85,7 +85,11 @@ function response(request, { text, calls = [], finish = 'completed', usage }, nu
     },
   }
   if (!request.stream) return JSON.stringify(made)
-  return `data: ${JSON.stringify({ type: `response.${finish}`, sequence_number: 1, response: made })}\n\ndata: [DONE]\n\n`
+  const events = [
+    ...made.output.map((item, output_index) => ({ type: 'response.output_item.done', output_index, item })),
+    { type: `response.${finish}`, response: made },
+  ].map((event, sequence_number) => `data: ${JSON.stringify({ ...event, sequence_number })}\n\n`)
+  return `${events.join('')}data: [DONE]\n\n`
 }
 
 /** Starts the server on a free port; returns its base URL and the bodies of all requests, oldest first. */
@@ -94,6 +98,7 @@ export async function serve(answer) {
   const server = http.createServer(async (request, reply) => {
     let text = ''
     for await (const piece of request) text += piece
+    if (request.method !== 'POST') return reply.writeHead(404).end('{}')
     const body = JSON.parse(text)
     const number = bodies.push(body)
     const write = request.url.endsWith('/responses') ? response : chat
