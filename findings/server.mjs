@@ -147,8 +147,9 @@ export async function serveMessages(answer) {
 }
 
 /**
- * Starts a server that answers as Gemini's API does, whole: `answer(body, number)` returns `{text, calls: [{name, args}]}`. Its usage
- * states a token for four characters of the request.
+ * Starts a server that answers as Gemini's API does: `answer(body, number)` returns `{text, calls: [{name, args}], pieces,
+ * finishReason}`; a stream has a chunk for each of the `pieces`, which are texts, or null for one without parts, or else one. Its
+ * usage states a token for four characters of the request.
  */
 export async function serveGemini(answer) {
   const bodies = []
@@ -156,13 +157,29 @@ export async function serveGemini(answer) {
     let body = ''
     for await (const piece of request) body += piece
     const number = bodies.push(JSON.parse(body))
-    const { text, calls = [] } = answer(bodies.at(-1), number)
+    const { text, calls = [], pieces, finishReason = 'STOP' } = answer(bodies.at(-1), number)
     const parts = [...(text ? [{ text }] : []), ...calls.map((functionCall) => ({ functionCall }))]
     const promptTokenCount = Math.ceil(body.length / 4)
     const usageMetadata = { promptTokenCount, candidatesTokenCount: 7, totalTokenCount: promptTokenCount + 7 }
-    const candidates = [{ content: { role: 'model', parts }, finishReason: 'STOP', index: 0 }]
-    reply.writeHead(200, { 'content-type': 'application/json' })
-    reply.end(JSON.stringify({ candidates, usageMetadata }))
+    const chunk = (parts, isLast) => ({
+      candidates: [
+        {
+          content: { role: 'model', ...(parts.length > 0 ? { parts } : {}) },
+          ...(isLast ? { finishReason } : {}),
+          index: 0,
+        },
+      ],
+      usageMetadata,
+    })
+    if (!request.url.includes(':streamGenerateContent')) {
+      reply.writeHead(200, { 'content-type': 'application/json' })
+      return reply.end(JSON.stringify(chunk(parts, true)))
+    }
+    const chunks = pieces?.map((text) => (text === null ? [] : [{ text }])) ?? [parts]
+    reply.writeHead(200, { 'content-type': 'text/event-stream' })
+    for (const [index, parts] of chunks.entries())
+      reply.write(`data: ${JSON.stringify(chunk(parts, index === chunks.length - 1))}\n\n`)
+    reply.end()
   })
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
