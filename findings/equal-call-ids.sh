@@ -2,16 +2,15 @@
 # Agents behind a server that numbers the calls of each answer anew, as Kimi K3 does at Fireworks (`read:0` in every step), and a model that reads
 # the first of five pages whose text is not in its request.
 #
-# Seen with @openai/agents 0.14.3 and 0.20.0, @mastra/core 1.71.0, multi-llm-ts 5.1.1, ai 7.0.173, Node 20.20:
+# Seen with @openai/agents 0.14.3 and 0.20.0, @mastra/core 1.71.0, ai 7.0.173, Node 20.20:
 #   Mastra, Agents 0.14   hold one call and one result, so that it reads pages 1 and 2 in turns for as long as it is let; after two pages
 #                         Mastra sends the call of page 1 with the text of page 2
 #   Agents 0.20           ends with an error at the second call, which is not executed
-#   multi-llm-ts          streamed, sends the last result as that of the first call too; page 1 is read twice
 #   ai                    reads five pages and answers
 # Every call is executed, and no run but that of Agents 0.20 has an error or a warning.
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error --legacy-peer-deps @openai/agents@0.20.0 agents14@npm:@openai/agents@0.14.3 openai@6.49.0 \
-  @mastra/core@1.71.0 multi-llm-ts@5.1.1 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
+  @mastra/core@1.71.0 ai@7.0.173 @ai-sdk/openai-compatible@3.0.92 zod@4.6.7
 cat >run.mjs <<'JS'
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible'
 import { Agent as MastraAgent } from '@mastra/core/agent'
@@ -19,12 +18,10 @@ import { createTool } from '@mastra/core/tools'
 import * as agents20 from '@openai/agents'
 import * as agents14 from 'agents14'
 import { isStepCount, streamText, tool } from 'ai'
-import { igniteEngine, logger, Message, Plugin } from 'multi-llm-ts'
 import OpenAI from 'openai'
 import { z } from 'zod'
 import { serve, verdict } from './server.mjs'
 
-logger.disable()
 const prompt = 'Which city?'
 const description = 'Reads a page'
 const inputSchema = z.object({ page: z.number() })
@@ -53,27 +50,6 @@ const runs = {
     const agent = new MastraAgent({ id: 'a', name: 'a', instructions: 'Read.', model, tools: { read } })
     return (await agent.generate(prompt, { maxSteps: 50 })).text
   },
-  async 'multi-llm-ts'(baseURL, execute) {
-    class Read extends Plugin {
-      isEnabled = () => true
-      getName = () => 'read'
-      getDescription = () => description
-      getPreparationDescription = () => ''
-      getRunningDescription = () => ''
-      getCompletedDescription = () => ''
-      getCanceledDescription = () => ''
-      getParameters = () => [{ name: 'page', type: 'number', description: 'Its number', required: true }]
-      execute = async (_, given) => ({ text: execute(given) })
-    }
-    const engine = igniteEngine('openai', { apiKey: 'k', baseURL })
-    engine.addPlugin(new Read())
-    const chat = engine.buildModel('m')
-    chat.capabilities.tools = true
-    let text = ''
-    for await (const chunk of engine.generate(chat, [new Message('user', prompt)]))
-      if (chunk.type === 'content') text += chunk.text
-    return text
-  },
   ai(baseURL, execute) {
     const model = createOpenAICompatible({ name: 'local', apiKey: 'k', baseURL })('m')
     const tools = { read: tool({ description, inputSchema, execute }) }
@@ -100,7 +76,6 @@ verdict(seen, {
   'OpenAI Agents 0.14': runOf(inTurns, '2', 'page 2', 'I give up.'),
   'OpenAI Agents 0.20': runOf('1', '1', 'page 1', 'Tool call ID read:0 was reused for a different invocation after its output was committed.'),
   Mastra: runOf(inTurns, '1', 'page 2', 'I give up.'),
-  'multi-llm-ts': runOf('1 2 1 3 4 5', '1 2', 'page 2, page 2', 'Oslo.'),
   ai: runOf('1 2 3 4 5', '1 2', 'page 1, page 2', 'Oslo.'),
 })
 process.exit()
