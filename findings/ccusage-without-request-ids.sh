@@ -53,7 +53,10 @@ async function run(name, headersOf) {
 }
 
 verdict(
-  { 'with request-id': await run('with', (number) => ({ 'request-id': `req_${number}` })), without: await run('without', () => ({})) },
+  {
+    'with request-id': await run('with', (number) => ({ 'request-id': `req_${number}` })),
+    without: await run('without', () => ({})),
+  },
   {
     'with request-id': { 'Claude Code': '20200 tokens, 4.2 cents', ccusage: '20200 tokens, 4.2 cents' },
     without: { 'Claude Code': '20200 tokens, 4.2 cents', ccusage: '101000 tokens, 21.0 cents' },

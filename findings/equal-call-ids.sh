@@ -66,15 +66,30 @@ for (const [name, run] of Object.entries(runs)) {
     return textOf(given)
   }).catch(({ message }) => message)
   const { messages } = bodies[2] ?? bodies.at(-1)
-  const calls = messages.flatMap(({ tool_calls: calls = [] }) => calls.map((call) => JSON.parse(call.function.arguments).page))
-  const results = messages.flatMap(({ role, content }) => (role === 'tool' ? /page \d/.exec(JSON.stringify(content)) : []))
-  seen[name] = { pages: pages.join(' '), 'calls in the third request': calls.join(' '), 'their results': results.join(', '), end }
+  const calls = messages.flatMap(({ tool_calls: calls = [] }) => calls)
+  const results = messages.filter(({ role }) => role === 'tool')
+  seen[name] = {
+    pages: pages.join(' '),
+    'calls in the third request': calls.map((call) => JSON.parse(call.function.arguments).page).join(' '),
+    'their results': results.map(({ content }) => /page \d/.exec(JSON.stringify(content))[0]).join(', '),
+    end,
+  }
 }
 const inTurns = Array.from({ length: 29 }, (_, index) => 1 + (index % 2)).join(' ')
-const runOf = (pages, calls, results, end) => ({ pages, 'calls in the third request': calls, 'their results': results, end })
+const runOf = (pages, calls, results, end) => ({
+  pages,
+  'calls in the third request': calls,
+  'their results': results,
+  end,
+})
 verdict(seen, {
   'OpenAI Agents 0.14': runOf(inTurns, '2', 'page 2', 'I give up.'),
-  'OpenAI Agents 0.20': runOf('1', '1', 'page 1', 'Tool call ID read:0 was reused for a different invocation after its output was committed.'),
+  'OpenAI Agents 0.20': runOf(
+    '1',
+    '1',
+    'page 1',
+    'Tool call ID read:0 was reused for a different invocation after its output was committed.',
+  ),
   Mastra: runOf(inTurns, '1', 'page 2', 'I give up.'),
   ai: runOf('1 2 3 4 5', '1 2', 'page 1, page 2', 'Oslo.'),
 })

@@ -24,7 +24,8 @@ const left = async (chat, message) => {
 /** Asks two questions, the first with `ask`, and says what the second is sent with. */
 async function run(ask, first) {
   const { url, bodies } = await serveGemini((_, number) => (number === 1 ? first : { text: 'A second answer.' }))
-  const chat = new GoogleGenAI({ apiKey: 'k', httpOptions: { baseUrl: url } }).chats.create({ model: 'gemini-2.5-flash' })
+  const client = new GoogleGenAI({ apiKey: 'k', httpOptions: { baseUrl: url } })
+  const chat = client.chats.create({ model: 'gemini-2.5-flash' })
   await ask(chat, 'My name is Ada. Which city?')
   const history = shown(chat.getHistory())
   await whole(chat, 'And when?')

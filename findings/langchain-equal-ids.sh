@@ -31,12 +31,14 @@ const shown = ({ role, type, content, tool_calls: calls }) =>
 async function run(later, streamed) {
   const { url, bodies } = await serve((_, number) => ({
     id: `chatcmpl-${number === later ? 2 : number}`,
-    ...(number < 7 ? { text: `I read ${number}.`, calls: [{ name: 'read', arguments: { page: number } }] } : { text: 'Oslo.' }),
+    text: number < 7 ? `I read ${number}.` : 'Oslo.',
+    calls: number < 7 ? [{ name: 'read', arguments: { page: number } }] : [],
   }))
   const agent = agentOf(url, { tools: [read] })
   let messages
   if (streamed)
-    for await (const state of await agent.stream(ask('Which city?'), { streamMode: 'values' })) messages = state.messages
+    for await (const state of await agent.stream(ask('Which city?'), { streamMode: 'values' }))
+      messages = state.messages
   else messages = (await agent.invoke(ask('Which city?'))).messages
   return { requests: bodies.length, history: messages.map(shown) }
 }

@@ -18,7 +18,7 @@ import { serve, verdict } from './server.mjs'
 const schema = z.object({ page: z.number() })
 const read = tool(() => 'word '.repeat(1000), { name: 'read', description: 'Reads a page', schema })
 
-/** Runs an agent for a number of steps; returns how many checkpoints there are, and how many times the history they hold. */
+/** Runs an agent for a number of steps; returns how many checkpoints are left, and how many times the history they hold. */
 async function run(steps, more) {
   const { url, bodies } = await serve((_, number) =>
     number > steps ? { text: 'Oslo.' } : { calls: [{ name: 'read', arguments: { page: number } }] },
@@ -37,7 +37,8 @@ async function run(steps, more) {
     0,
   )
   const history = JSON.stringify(bodies.at(-1).messages).length
-  process.stdout.write(`${steps} steps: ${(history / 1e6).toFixed(1)} MB of history, ${(held / 1e6).toFixed(1)} MB held\n`)
+  const megabytes = (bytes) => `${(bytes / 1e6).toFixed(1)} MB`
+  process.stdout.write(`${steps} steps: ${megabytes(history)} of history, ${megabytes(held)} held\n`)
   return { checkpoints: checkpoints.length, timesTheHistory: Math.round(held / history / 10) * 10 || 'about once' }
 }
 
