@@ -39,7 +39,7 @@ function clientOf({ api }: Form, url: string): Client {
 }
 
 /** Runs the SDK's own tool loop and returns what an application sees of it. */
-async function run(sdk: Client, { stream, thread }: Form, content = 'What is it?') {
+async function run(sdk: Client, { stream, thread }: Form, content = 'What is it?', compactAfter = 0) {
   const runner = sdk.beta.messages.toolRunner({
     model: 'claude-test',
     max_tokens: 1000,
@@ -68,6 +68,7 @@ async function run(sdk: Client, { stream, thread }: Form, content = 'What is it?
     if ('finalMessage' in step) step.on('streamEvent', note)
     else note(step)
     steps.push('finalMessage' in step ? await step.finalMessage() : step)
+    if (steps.length === compactAfter) runner.compactBeforeNextTurn()
   }
   const last = steps.at(-1) as (Anthropic.Beta.BetaMessage & { governor?: Record<string, unknown> }) | undefined
   return { steps, last, text: textOf(last), governor }
@@ -100,6 +101,25 @@ describe.each(FORMS)('the Anthropic SDK in its tool loop ($api, stream: $stream,
     expect(bodies(behind.requests)).toEqual(bodies(direct.requests))
     expect(behind.requests).toHaveLength(3)
     expect(behind.requests.some(({ json }) => json['thread'] !== undefined)).toBe(form.thread)
+  })
+
+  it('compacts its history by a request of its own, which is no step of the run and gets no notice', async () => {
+    const compaction = { type: 'compaction', content: 'The summary.', encrypted_content: null, signature: 'c2ln' }
+    const runaway = runawayMessages()
+    const compacting: Script = (request, number) =>
+      request.json['compaction'] ? { blocks: [compaction], finish: 'compaction' } : runaway(request, number)
+    const { url, provider } = await startBoth(keepingThreads(compacting), {
+      budget: { max_iterations: 4, adaptive: false, caution_threshold: 0.1, warning_threshold: 0.6 },
+    })
+    const { steps, text } = await run(clientOf(form, url), form, 'What is it?', 2)
+    // Two steps, their summary, two more steps, and the last answer.
+    expect(steps.map(({ content }) => content[0]?.type)).toEqual([
+      ...['tool_use', 'tool_use', 'compaction', 'tool_use', 'tool_use', 'text'],
+    ])
+    expect(steps[2]?.content).toEqual([compaction])
+    expect(text).toBe('This is what I found so far.')
+    const said = bodies(provider.requests).map((body) => /Iteration (\d)/.exec(body)?.[1])
+    expect(said).toEqual(['1', '2', undefined, '3', '4', undefined])
   })
 
   it('gets notices, and an answer instead of an error when its run is stopped', async () => {

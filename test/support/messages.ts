@@ -84,6 +84,11 @@ function deltasOf(block: Block): { readonly start: Block; readonly deltas: reado
           { type: 'signature_delta', signature: block['signature'] },
         ],
       }
+    case 'compaction':
+      return {
+        start: { ...block, content: null },
+        deltas: [{ type: 'compaction_delta', content: block['content'], encrypted_content: null }],
+      }
     default:
       return { start: block, deltas: [] }
   }

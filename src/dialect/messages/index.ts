@@ -306,6 +306,7 @@ const read: Dialect['read'] = (input) => {
       resultSizes: (at) => (items[at]?.resultCount ? sizesOf(contentOf(at)) : []),
       results: (at) => (items[at]?.resultCount ? resultsOf(contentOf(at)) : []),
       ranByProvider: (at) => (items[at]?.hasProviderCalls ? idsRunByProvider(contentOf(at)) : []),
+      isCompaction: isObject(fieldOf(index, 'compaction')),
       isCompacted: summary !== undefined,
       taskBudget: taskBudgetIn(index),
       pictures: (at) => (items[at]?.role === 'user' ? picturesOf(contentOf(at)) : []),

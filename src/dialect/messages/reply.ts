@@ -201,11 +201,9 @@ export const messagesReplies = {
     if (!withCalls || id === '') {
       const isPaused = lastText(tail, 'stop_reason') === 'pause_turn'
       const called = isPaused ? RUN_BY_PROVIDER.exec(head.toString('latin1'))?.[1] : undefined
-      const summary = head.includes('"compaction"') ? SUMMARY.exec((whole ?? head).toString('utf8'))?.[1] : undefined
-      return {
-        ...stated,
-        id: called ?? (summary && nameOf(textOf(parseObject(`{"is":${summary}}`)?.['is']))),
-      }
+      const text = head.includes('"compaction"') ? SUMMARY.exec((whole ?? head).toString('utf8'))?.[1] : undefined
+      const summary = text && nameOf(textOf(parseObject(`{"is":${text}}`)?.['is']))
+      return { ...stated, id: called ?? summary, item: summary }
     }
     const buffered = whole && (streams ? streamedMessage(whole) : readMessage(whole)?.buffered)
     return { ...stated, id, calls: buffered?.calls }
