@@ -15,6 +15,8 @@ export interface TokenUsage {
   readonly hourWrite?: number | undefined
   /** The part of `output` that the client does not see. */
   readonly reasoning?: number | undefined
+  /** The parts of all these that other models used than the one that was asked, such as its advisor. */
+  readonly ofOthers?: readonly (TokenUsage & { readonly model: string })[] | undefined
 }
 
 /**

@@ -245,6 +245,17 @@ export function lacksPrice(catalogue: Catalogue, model: string, upstream: Catalo
   return catalogue.isLoaded && catalogue.modelAt(model, upstream).price === undefined
 }
 
+/** Returns what of usage is left without the parts that other models used. */
+function withoutOthers({ ofOthers = [], ...all }: TokenUsage): TokenUsage {
+  const left = (key: 'input' | 'output' | 'cachedInput' | 'cacheWrite' | 'hourWrite') =>
+    Math.max(
+      0,
+      ofOthers.reduce((rest, part) => rest - (part[key] ?? 0), all[key] ?? 0),
+    )
+  const cache = { cachedInput: left('cachedInput'), cacheWrite: left('cacheWrite'), hourWrite: left('hourWrite') }
+  return { input: left('input'), output: left('output'), ...cache }
+}
+
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 const NO_PRICE: Cost = { costGap: 'partial' }
@@ -268,7 +279,11 @@ export function costOf(
   const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
   if (price) {
     const region = !bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL
-    return { cost: price(usage) * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region }
+    const { ofOthers } = usage
+    const priceAt = (model: string): Price => catalogue.modelAt(model, upstream).price ?? price
+    const others = ofOthers?.reduce((sum, part) => sum + priceAt(part.model)(part), 0) ?? 0
+    const all = price(ofOthers ? withoutOthers(usage) : usage) + others
+    return { cost: all * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region }
   }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))

@@ -2,6 +2,7 @@ import { calcPrice } from '@pydantic/genai-prices'
 import fc from 'fast-check'
 import { describe, expect, it, vi } from 'vitest'
 import type { StatedBill } from '../../src/core/usage.ts'
+import { messages } from '../../src/dialect/messages/index.ts'
 import { type CatalogueUpstream, costOf, createCatalogue, type ModelSettings } from '../../src/usage/catalogue.ts'
 import { callModel, START } from '../support/agent.ts'
 import { startBoth } from '../support/governor.ts'
@@ -162,6 +163,26 @@ describe('the cost of a response', () => {
     expect(catalogue.modelAt(model, upstream).price?.(written)).toBeCloseTo(dollars / 10)
   })
 
+  it('has the tokens of an advisor at the price of its model', async () => {
+    const catalogue = await loaded()
+    const step = (type: string, model: string | null, tokens: number) => ({
+      ...{ type, model, input_tokens: tokens, output_tokens: tokens, cache_read_input_tokens: 0 },
+    })
+    const iterations = [
+      step('message', null, 100_000),
+      step('advisor_message', 'claude-opus-4-6', 100_000),
+      step('message', null, 50_000),
+    ]
+    const own = { input_tokens: 150_000, output_tokens: 150_000, iterations }
+    const body = Buffer.from(JSON.stringify({ id: 'msg_1', model: 'claude-haiku-4-5', usage: own }))
+    const stated = messages.metadata({ head: body, tail: body, whole: body, streams: false, withCalls: false })
+    expect(stated.usage).toMatchObject({ input: 250_000, output: 250_000 })
+    const { usage = MILLION, bill = {} } = stated
+    const cost = await costOf(usage, bill, catalogue, 'claude-haiku-4-5', ANTHROPIC, false)
+    // 0.15 × (1 + 5) of the one that answers, and 0.1 × (5 + 25) of its advisor.
+    expect(cost).toEqual({ cost: expect.closeTo(0.9 + 3) })
+  })
+
   it('that a provider states reaches a limit, also where no price is known', async () => {
     const { url, until } = await startBoth(
       ({ json }, number) => ({
@@ -172,12 +193,12 @@ describe('the cost of a response', () => {
       }),
       { budget: { run: { max_cost_usd: 1 } } },
     )
-    const messages: object[] = [...START]
+    const sent: object[] = [...START]
     for (const number of [1, 2]) {
-      const step = await callModel(url, messages as never, { headers: { 'x-governor-session': 's' } })
+      const step = await callModel(url, sent as never, { headers: { 'x-governor-session': 's' } })
       expect(step.headers.get('x-governor-verdict')).not.toBe('stop')
       await until((event) => event.kind === 'answered' && event.iteration === number)
-      messages.push(
+      sent.push(
         {
           role: 'assistant',
           content: null,
@@ -186,7 +207,7 @@ describe('the cost of a response', () => {
         { role: 'tool', tool_call_id: `c${number}`, content: `found ${number}` },
       )
     }
-    const step = await callModel(url, messages as never, { headers: { 'x-governor-session': 's' } })
+    const step = await callModel(url, sent as never, { headers: { 'x-governor-session': 's' } })
     expect(step.governor).toMatchObject({ terminal_reason: 'max_cost' })
   })
 })

@@ -203,6 +203,16 @@ describe('the tokens of a response', () => {
     expect(observed(dialect, write([usage, usage], text), streams).usage).toMatchObject({ input: 100, estimated: true })
   })
 
+  it.each([{ type: 'compaction' }, { type: 'advisor_message', model: 'claude-opus-4-6' }])(
+    'of the last prompt of the conversation fill the context window, though $type comes after it',
+    (kind) => {
+      const own = { input_tokens: 23_000, output_tokens: 1_000 }
+      const usage = { ...own, iterations: [message, { ...kind, input_tokens: 4_000, output_tokens: 600 }] }
+      const { usage: stated } = observed(messages, JSON.stringify({ usage }), false)
+      expect(stated).toMatchObject({ input: 27_000, output: 1_600, lastInput: 23_000 })
+    },
+  )
+
   it('of the last of several prompts alone fill the context window', () => {
     const cached = {
       ...message,

@@ -156,14 +156,25 @@ function streamedMessage(body: Buffer): BufferedCalls | undefined {
 
 const INPUTS = ['input_tokens', 'cache_read_input_tokens', 'cache_creation_input_tokens'] as const
 
+/** Steps of an answer whose prompt is not the conversation. */
+const BESIDE = new Set<unknown>(['advisor_message', 'compaction'])
+
+/** Returns what a step used, if another model than the one that was asked took it. */
+function ofOther(step: Json) {
+  const model = textOf(step['model'])
+  const usage = model === '' || step['type'] === 'message' ? undefined : messagesUsage(step)
+  return usage ? [{ ...usage, model }] : []
+}
+
 /** Reads `usage`, whose `input_tokens` lack cached ones; some numbers stand in the steps of an answer alone. */
 function messagesUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined
   const steps = objectsOf(usage['iterations'])
-  const last = steps.at(-1)
+  const last = steps.findLast(({ type }) => !BESIDE.has(type))
+  const ofOthers = steps.flatMap(ofOther)
   const count = (...path: readonly string[]) => {
     const at = (value: unknown) => tokens(path.reduce<unknown>(propertyOf, value))
-    return tokens(at(usage), last && steps.reduce((sum, step) => sum + (at(step) ?? 0), 0))
+    return tokens(at(usage), steps.length > 0 ? steps.reduce((sum, step) => sum + (at(step) ?? 0), 0) : undefined)
   }
   const [fresh, cachedInput, written] = INPUTS.map((name) => count(name))
   const output = count('output_tokens')
@@ -179,6 +190,7 @@ function messagesUsage(usage: Json | undefined): TokenUsage | undefined {
     cacheWrite,
     hourWrite,
     reasoning: count('output_tokens_details', 'thinking_tokens'),
+    ofOthers: ofOthers.length > 0 ? ofOthers : undefined,
   }
   return withTotal(parts, total)
 }
