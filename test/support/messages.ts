@@ -63,7 +63,13 @@ function deltasOf(block: Block): { readonly start: Block; readonly deltas: reado
     case 'text':
       return {
         start: { type: 'text', text: '' },
-        deltas: (block.text ?? '').split(/(?<= )/).map((text) => ({ type: 'text_delta', text })),
+        deltas: [
+          ...(block.text ?? '').split(/(?<= )/).map((text) => ({ type: 'text_delta', text })),
+          ...((block['citations'] as readonly object[]) ?? []).map((citation) => ({
+            type: 'citations_delta',
+            citation,
+          })),
+        ],
       }
     case 'tool_use': {
       const json = JSON.stringify(block.input)
@@ -233,6 +239,8 @@ export function assembleMessage(text: string): Assembled {
         const block = message.content[data.index] as Record<string, string>
         const { type, ...delta } = data.delta
         if (type === 'input_json_delta' && open) open.json += delta.partial_json
+        else if (type === 'citations_delta')
+          Object.assign(block, { citations: [...(block['citations'] ?? []), delta.citation] })
         else for (const key of Object.keys(delta)) block[key] = (block[key] ?? '') + delta[key]
         break
       }

@@ -67,10 +67,14 @@ function readMessage(body: Buffer): ReadAnswer | undefined {
   return { text, calls, end: isCutOff(answer['stop_reason']) ? 'truncated' : 'complete', buffered }
 }
 
-/** Returns the results (JSON texts) of a blocked message. */
+/** Returns the results (JSON texts) of a blocked message; a result names the toolset of its call, as the call does. */
 export function resultsOfBlocked({ buffered, results }: BlockedMessage): string[] {
+  const content = textOf(propertyOf(buffered.message, 'content'))
+  const blocks = content.includes('"toolset_name"') ? objectsOf(parseObject(`{"all":${content}}`)?.['all']) : []
+  const ofSets = blocks.filter((block) => isCall(block) && block['toolset_name'])
+  const toolsets = new Map(ofSets.map(({ id, toolset_name }) => [id, { toolset_name }]))
   return buffered.calls.map(({ id }, at) =>
-    JSON.stringify({ type: 'tool_result', tool_use_id: id, content: results[at] }),
+    JSON.stringify({ type: 'tool_result', tool_use_id: id, ...toolsets.get(id), content: results[at] }),
   )
 }
 
@@ -118,10 +122,14 @@ export function addEvent(assembly: Assembly, data: Json): Assembly {
   }
   const block = assembly.byIndex.get(index)
   if (type !== 'content_block_delta' || !block || !isObject(delta)) return assembly
-  if (delta['type'] === 'input_json_delta') block.json += textOf(delta['partial_json'])
+  const { type: kind, citation, ...piece } = delta
+  if (kind === 'input_json_delta') block.json += textOf(piece['partial_json'])
+  // The whole of a compaction comes at once.
+  else if (kind === 'compaction_delta') Object.assign(block.content, piece)
+  else if (citation) block.content['citations'] = [...objectsOf(block.content['citations']), citation]
   for (const key of ['text', 'thinking', 'signature']) {
-    const piece = delta[key]
-    if (typeof piece === 'string') block.content[key] = textOf(block.content[key]) + piece
+    const text = piece[key]
+    if (typeof text === 'string') block.content[key] = textOf(block.content[key]) + text
   }
   return assembly
 }

@@ -55,6 +55,34 @@ describe('a Messages stream whose calls are held', () => {
     expect(contentOf(buffered?.message)[0]).toEqual(THINKING)
   })
 
+  it('a message that goes back to the provider has its compaction and citations, and results name the toolset', () => {
+    const citation = { type: 'char_location', cited_text: 'x', document_index: 0, start_char_index: 0 }
+    const call = { type: 'tool_use', id: 'd', name: 'left_click', toolset_name: 'browser', input: { ref: 'r1' } }
+    const blocks = [
+      { type: 'compaction', encrypted_content: null, content: 'All before.' },
+      { type: 'text', text: 'As it says.', citations: [citation, citation] },
+      call,
+      { ...call, id: 'e', toolset_name: null },
+    ]
+    const filter = messages.openFilter()
+    feed(filter, streamOf({ blocks }))
+    const buffered = filter.endResponse()
+    const body = Buffer.from(JSON.stringify({ messages: [{ role: 'user', content: 'Go.' }], tools: [{}] }))
+    const edits =
+      buffered && messages.read({ path: '', body })?.continueAfterBlock([{ buffered, results: ['no', 'nor this'] }])
+    const sent = JSON.parse(applyEdits(body, edits ?? []).toString()) as typeof REQUEST
+    expect(sent.messages.slice(1)).toEqual([
+      { role: 'assistant', content: blocks },
+      {
+        role: 'user',
+        content: [
+          { type: 'tool_result', tool_use_id: 'd', toolset_name: 'browser', content: 'no' },
+          { type: 'tool_result', tool_use_id: 'e', content: 'nor this' },
+        ],
+      },
+    ])
+  })
+
   it('calls that hold too many values together are not held, though each of them alone would be', () => {
     const heldOf = (count: number) => {
       const filter = messages.openFilter()
