@@ -5,6 +5,7 @@ import { chat } from '../../src/dialect/chat/index.ts'
 import type { Dialect } from '../../src/dialect/dialect.ts'
 import { messages } from '../../src/dialect/messages/index.ts'
 import { responses } from '../../src/dialect/responses/index.ts'
+import { addUsage } from '../../src/dialect/shared/stated-usage.ts'
 import { type Answered, observeResponse } from '../../src/usage/response-observer.ts'
 
 type Usage = Readonly<Record<string, unknown>>
@@ -240,6 +241,17 @@ describe('the tokens of a response', () => {
     expect(counted(observed(chat, inGroq, true))).toBe(15)
     const broken = '"usage":{"prompt_tokens":'.repeat(60)
     expect(counted(observed(chat, broken + inGroq, true))).toBe(15)
+  })
+})
+
+describe('the usage of two responses that a client sees as one', () => {
+  it('has the steps of both one after the other, and the sum of their tokens by kind', () => {
+    const advice = { type: 'advisor_message', model: 'claude-opus-4-6', input_tokens: 900, output_tokens: 60 }
+    const first = { input_tokens: 23_000, iterations: [message, advice] }
+    const both = addUsage(first, { input_tokens: 23_500, iterations: [message, message] })
+    expect(both).toEqual({ input_tokens: 46_500, iterations: [message, advice, message, message] })
+    const ofText = { promptTokensDetails: [{ modality: 'TEXT', tokenCount: 5 }] }
+    expect(addUsage(ofText, ofText)).toEqual({ promptTokensDetails: [{ modality: 'TEXT', tokenCount: 10 }] })
   })
 })
 

@@ -23,12 +23,18 @@ const MAX_DEPTH = 4
 
 type Combine = (one: number, other: number) => number
 
-/** Combines two usage objects number by number, details and lists included. */
+const add: Combine = (a, b) => a + b
+
+/** True for the steps of an answer: those of two answers are not the same ones, as the kinds of their tokens are. */
+const areSteps = (list: readonly unknown[]) => list.some((one) => propertyOf(one, 'type') !== undefined)
+
+/** Combines two usage objects number by number, details and lists included; steps follow each other in a sum. */
 function combined(one: unknown, other: unknown, combine: Combine, depth = MAX_DEPTH): unknown {
   if (typeof one === 'number' && typeof other === 'number') return combine(one, other)
   const isList = Array.isArray(one) && Array.isArray(other)
   if (depth === 0 || !(isList || (isObject(one) && isObject(other))))
     return typeof one === 'number' ? one : (other ?? one)
+  if (isList && combine === add && areSteps(one)) return [...one, ...other]
   const [a, b] = [one, other] as [Json, Json]
   const keys = new Set([...Object.keys(a), ...Object.keys(b)])
   const pairs = [...keys].map((key) => [key, combined(a[key], b[key], combine, depth - 1)] as const)
@@ -36,7 +42,7 @@ function combined(one: unknown, other: unknown, combine: Combine, depth = MAX_DE
 }
 
 export function addUsage(one: unknown, other: unknown): unknown {
-  return combined(one, other, (a, b) => a + b)
+  return combined(one, other, add)
 }
 
 /**
