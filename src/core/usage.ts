@@ -43,6 +43,8 @@ export interface StatedBill {
   readonly tier?: string | undefined
   readonly speed?: string | undefined
   readonly region?: string | undefined
+  /** How often the provider searched the web for it, which costs more than the tokens. */
+  readonly searches?: number | undefined
 }
 
 /** What a response says of itself, for its span. */

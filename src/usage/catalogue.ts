@@ -141,8 +141,17 @@ interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */
   readonly isConfigured: boolean
+  /** US dollars for a search of the web by the provider. */
+  readonly perSearch: number
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
+}
+
+/** Returns what a search of the web by the provider costs with a model in the package, in US dollars. */
+function searchPrice({ calcPrice }: Package, { provider, model }: Entry): number {
+  const priceOf = (web_searches: number) =>
+    calcPrice({ input_tokens: 0, output_tokens: 0, web_searches }, model.id, { provider })?.total_price ?? 0
+  return priceOf(1) - priceOf(0)
 }
 
 /** Returns a value from the first matching settings that have it: a window may come from one, a price from another. */
@@ -206,6 +215,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
+        perSearch: library && entry ? searchPrice(library, entry) : 0,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -283,7 +293,8 @@ export function costOf(
     const priceAt = (model: string): Price => catalogue.modelAt(model, upstream).price ?? price
     const others = ofOthers?.reduce((sum, part) => sum + priceAt(part.model)(part), 0) ?? 0
     const all = price(ofOthers ? withoutOthers(usage) : usage) + others
-    return { cost: all * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region }
+    const ofTokens = all * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region
+    return { cost: ofTokens + (bill.searches ?? 0) * (named.perSearch || asked.perSearch) }
   }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))

@@ -143,6 +143,7 @@ describe('the cost of a response', () => {
     ['six times the price of the speed fast', { speed: 'fast' }, 'claude-opus-4-6', 30],
     ['a tenth more in a region', { region: 'us' }, 'claude-opus-4-6', 5.5],
     ['no more in all regions', { region: 'global' }, 'claude-opus-4-6', 5],
+    ['a cent more for each search of the web', { searches: 3, tier: 'flex' }, 'gpt-5', 0.625 + 0.03],
   ])('is %s', async (_, bill, model, dollars) => {
     const catalogue = await loaded([{ model: 'cheap', ...cheap }])
     const upstream = model.startsWith('claude') ? ANTHROPIC : OPENAI

@@ -270,9 +270,23 @@ describe('the bill of a response', () => {
       true,
       frames(
         { type: 'response.created', response: { id: 'r', model: 'gpt-5', service_tier: 'auto', usage: null } },
-        { type: 'response.completed', response: { id: 'r', service_tier: 'flex', usage: { input_tokens: 1 } } },
+        {
+          type: 'response.completed',
+          response: {
+            service_tier: 'flex',
+            tool_usage: { web_search: { num_requests: 2 } },
+            usage: { input_tokens: 1 },
+          },
+        },
       ),
-      { model: 'gpt-5', tier: 'flex' },
+      { model: 'gpt-5', tier: 'flex', searches: 2 },
+    ],
+    [
+      'responses body',
+      responses,
+      false,
+      JSON.stringify({ model: 'gpt-5', output: [], tool_usage: { web_search: { num_requests: 2 } } }),
+      { model: 'gpt-5', searches: 2 },
     ],
     [
       'messages stream',
@@ -281,11 +295,11 @@ describe('the bill of a response', () => {
       FORMS['messages stream']?.write(
         [
           { input_tokens: 1, service_tier: 'standard', inference_geo: 'us' },
-          { output_tokens: 1, speed: 'fast' },
+          { output_tokens: 1, speed: 'fast', server_tool_use: { web_search_requests: 3, web_fetch_requests: 1 } },
         ],
         'hi',
       ) ?? '',
-      { model: 'm', tier: 'standard', speed: 'fast', region: 'us' },
+      { model: 'm', tier: 'standard', speed: 'fast', region: 'us', searches: 3 },
     ],
     [
       'chat body of a client that pays the model’s provider itself',

@@ -58,7 +58,7 @@ function topOf({ whole, streams }: ResponseTail): Json | undefined {
   try {
     const fields = members(whole, { start: rootStart(whole), end: whole.length })
     const top: Json = {}
-    for (const key of ['usage', 'model', 'service_tier', 'id']) {
+    for (const key of ['usage', 'tool_usage', 'model', 'service_tier', 'id']) {
       const value = member(fields, key)?.value
       if (value) top[key] = decode(whole, value)
     }
@@ -79,6 +79,7 @@ export function statedIn(response: ResponseTail) {
   if (!isObject(usage))
     for (const piece of whole ? [whole] : [head, tail])
       usage = objectsUnder(piece, 'usage').reduce<unknown>(largerUsage, usage)
+  const ofTools = top ? top['tool_usage'] : objectsUnder(tail, 'tool_usage').at(-1)
   const text = (name: string, of: unknown = usage) => textOf(propertyOf(of, name)) || undefined
   const fee = propertyOf(usage, 'cost')
   const ofModel = propertyOf(propertyOf(usage, 'cost_details'), 'upstream_inference_cost')
@@ -93,6 +94,10 @@ export function statedIn(response: ResponseTail) {
       tier: text('service_tier') ?? (top ? text('service_tier', top) : lastText(tail, 'service_tier')),
       speed: text('speed'),
       region: text('inference_geo'),
+      searches: tokens(
+        propertyOf(propertyOf(usage, 'server_tool_use'), 'web_search_requests'),
+        propertyOf(propertyOf(ofTools, 'web_search'), 'num_requests'),
+      ),
     },
     id: (top ? text('id', top) : firstText(head, 'id')) ?? '',
   }
