@@ -72,6 +72,25 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
       package has expired|spend(?:ing)? limit|余额`,
   },
   {
+    id: 'budget-of-money',
+    source: 'docs.litellm.ai/docs/proxy/error_reference: budgets of keys, teams and users',
+    code: /^budgetexceeded$/,
+  },
+  {
+    id: 'budget-of-account',
+    source: 'gateways with budgets in tokens for keys, teams and sessions',
+    text: anyOf`
+      \bbudget (?:has been |was |is )?exceeded\b
+      \b(?:key|team|user|account|session)\b[^.\n]{0,40}\btoken budget\b`,
+    unless: /\b(?:context|prompt|input|model)\b/,
+  },
+  {
+    id: 'thinking-budget',
+    source: 'DashScope, Anthropic and Gemini: the budget of thinking is a parameter',
+    text: /\b(?:thinking|reasoning)[ _.]{0,3}(?:enabled\.)?budget|\bbudget_?tokens\b/,
+    unless: /\bcontext\b|\bprompt\b|\binput (?:tokens|length)\b/,
+  },
+  {
     id: 'rate-limit',
     source: 'RFC 6585, section 4; Anthropic 529',
     status: [429, 529],
@@ -123,7 +142,7 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
       \b${SAMPLING} (?:must|should|cannot|is too|exceeds)|'${SAMPLING}'
       \blogit_bias\b|\bvocab(?:ulary)?\b|\bstop sequences?\b
       (?:string|array|object) too (?:long|large)|maximum (?:nesting )?depth|prompt_cache_key|safety_identifier
-      budget_tokens (?:must|should)|\bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)
+      \bmin_tokens\b|(?<!physical |current )\bbatch (?:size|too)
       too many inputs|number of inputs
       too many (?:images|tools|functions|stop sequences|files|documents|tool calls)
       could not finish the message|length limit was reached|context (?:window|length|size) (?:is )?too small

@@ -38,7 +38,7 @@ const THINGS = wordSet(`
   image images page pages tool tools function functions file files pixel pixels px document documents
   properties parameter parameters attachment attachments choices video videos audio audios`)
 
-const MESSAGES = wordSet('messages turns')
+const MESSAGES = wordSet('messages turns items')
 
 /** What follows these says where too much of something else is. */
 const PLACES = wordSet('in of for from across within among per')
