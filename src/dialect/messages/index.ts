@@ -268,15 +268,28 @@ function namesServers({ json, fields }: RequestIndex): boolean {
   return list !== undefined && kindAt(json, list) === 'array' && elements(json, list).length > 0
 }
 
+const PAUSE = 'pause_after_compaction'
+
+/** Returns edits with which no compaction of the provider ends an answer before its text. */
+function withoutPauses({ json, fields }: RequestIndex): Edit[] {
+  const settings = member(fields, 'context_management')?.value
+  if (!settings || !json.subarray(settings.start, settings.end).includes(`"${PAUSE}"`)) return []
+  const list = kindAt(json, settings) === 'object' ? member(members(json, settings), 'edits')?.value : undefined
+  const all = list && kindAt(json, list) === 'array' ? elements(json, list) : []
+  const ofObjects = all.flatMap((edit) => (kindAt(json, edit) === 'object' ? members(json, edit) : []))
+  const pauses = ofObjects.filter(({ key, value }) => key === PAUSE && decode(json, value) === true)
+  return pauses.map(({ value }) => ({ ...value, text: 'false' }))
+}
+
 /** Returns edits that forbid calls of tools, or all but those of one tool. The tools of a thread are stored. */
 function bannedTools(index: RequestIndex, ban: ToolBan, forced: string | undefined, isThread: boolean): Edit[] {
   const { object, fields } = index
-  if (ban === 'no_tools' && !isThread) return removeMembers(fields, TOOL_FIELDS)
+  if (ban === 'no_tools' && !isThread) return [...removeMembers(fields, TOOL_FIELDS), ...withoutPauses(index)]
   const isForced = ban === 'all_but_forced'
   // Providers refuse a tool_choice without tools.
   const mayChoose = isForced ? forced !== undefined : isThread || member(fields, 'tools') || addsTools(index)
   const choice = JSON.stringify(isForced ? { type: 'tool', name: forced } : { type: 'none' })
-  return mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []
+  return [...(mayChoose ? [setMember(object, fields, 'tool_choice', choice)] : []), ...withoutPauses(index)]
 }
 
 /** A path of Vertex AI that names a model; `count-tokens` stands in the same place and names none. */

@@ -30,9 +30,12 @@ function contentOf(message: Json): Json[] {
   return objectsOf(message['content'])
 }
 
+/** Stop reasons after which the client sends another request of the same run. */
+const UNFINISHED = new Set<unknown>(['tool_use', 'pause_turn', 'compaction'])
+
 /** Returns the stop reason of a last answer without its calls: clients may throw on one that was cut off. */
 export function stopOfAnswer(reason: unknown): unknown {
-  return reason === 'tool_use' || reason === 'pause_turn' || isCutOff(reason) ? 'end_turn' : reason
+  return UNFINISHED.has(reason) || isCutOff(reason) ? 'end_turn' : reason
 }
 
 export function isCutOff(reason: unknown): boolean {
@@ -230,7 +233,7 @@ export const messagesReplies = {
   },
   callsNothing({ tail }) {
     const reason = lastText(tail, 'stop_reason')
-    return reason !== undefined && reason !== 'tool_use' && reason !== 'pause_turn'
+    return reason !== undefined && !UNFINISHED.has(reason)
   },
   marks: {
     call: '"tool_use"',

@@ -228,6 +228,12 @@ describe('a ban of tools in a Messages request', () => {
       `{${tools}, "tool_choice":{"type":"auto"},"messages":[],"mcp_servers":[],"n":1.0}`,
       '{"messages":[],"n":1.0}',
     ],
+    [
+      'choice_none',
+      `{"messages":[],${tools},"context_management":{"edits":[{"type":"compact_20260112","pause_after_compaction":true, "n":1.0}]}}`,
+      `{"messages":[],${tools},"context_management":{"edits":[{"type":"compact_20260112","pause_after_compaction":false, "n":1.0}]},` +
+        '"tool_choice":{"type":"none"}}',
+    ],
   ] as const)('the ban %s turns %s into %s', (ban, before, after) => {
     expect(altered(before, (request) => request.banTools(ban))).toBe(after)
   })

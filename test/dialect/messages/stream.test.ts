@@ -155,6 +155,7 @@ describe('a Messages stream that ends a run', () => {
     ['refusal', 'refusal'],
     ['model_context_window_exceeded', 'end_turn'],
     ['pause_turn', 'end_turn'],
+    ['compaction', 'end_turn'],
     ['tool_use', 'end_turn'],
   ])('a stream with the stop reason %s gets the stop reason %s', (reason, expected) => {
     const { message } = run([[start(), ...textAt(0, 'a'), ...end(reason)]])
