@@ -1,5 +1,5 @@
 /** Continues a conversation after Governor has blocked calls and answered them itself. */
-import { type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
+import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { appendElement, type Edit, prependElement, removeMembers, setMember } from '../../json/edit.ts'
 import type { ListIndex } from '../../json/list.ts'
 import { kindAt, type Span } from '../../json/scan.ts'
@@ -8,6 +8,13 @@ import { callOfItem, clientCallsIn } from './wire.ts'
 
 /** Returns the item that answers a call with a text; `undefined` if the result of such a call can't be a text. */
 function outputItem(call: Json, text: string): Json | undefined {
+  const { caller } = call
+  const item = outputOf(call, text)
+  // A result names the program that made the call, as the call does.
+  return item && isObject(caller) ? { ...item, caller } : item
+}
+
+function outputOf(call: Json, text: string): Json | undefined {
   const { id } = callOfItem(call)
   switch (call['type']) {
     case 'function_call':

@@ -288,6 +288,11 @@ describe('a Responses conversation after blocked calls', () => {
     expect(ask({ type: 'apply_patch_call', call_id: '1' })).toMatchObject({ status: 'failed', output: 'no' })
     expect(ask({ type: 'mcp_approval_request', id: '1' })).toMatchObject({ approve: false, reason: 'no' })
     expect(ask({ type: 'computer_call', call_id: '1' })).toBeUndefined()
+    const caller = { type: 'program', caller_id: 'prog_1' }
+    expect(ask({ type: 'function_call', call_id: '1', name: 'f', arguments: '{}', caller })).toMatchObject({ caller })
+    expect(ask({ type: 'shell_call', call_id: '1', caller: { type: 'direct' } })).toMatchObject({
+      caller: { type: 'direct' },
+    })
   })
 
   it('pending results come before the client’s input, and the request continues from another response', () => {
