@@ -311,6 +311,20 @@ describe('the bill of a response', () => {
       { cost: 1.05 },
     ],
     [
+      'chat stream with a price in ticks',
+      chat,
+      true,
+      frames({ model: 'grok-4', choices: [], usage: { ...chatUsage(1, 1, 2), cost_in_usd_ticks: 25_000_000_000 } }),
+      { model: 'grok-4', cost: 2.5 },
+    ],
+    [
+      'chat body with a price in parts',
+      chat,
+      false,
+      JSON.stringify({ usage: { ...chatUsage(1, 1, 2), cost: { request_cost: 0.005, total_cost: 0.006 } } }),
+      { cost: 0.006 },
+    ],
+    [
       'chat body without any of it',
       chat,
       false,

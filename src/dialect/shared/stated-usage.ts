@@ -52,6 +52,16 @@ export function largerUsage(one: unknown, other: unknown): unknown {
   return combined(one, other, (a, b) => (isCount(a) && isCount(b) ? Math.max(a, b) : isCount(a) ? a : b))
 }
 
+/** So many ticks of xAI's bill are a dollar (https://docs.x.ai/developers/cost-tracking). */
+const TICKS = 1e10
+
+/** Returns the dollars that a usage object states: as a number, as parts with their sum (Perplexity), or in ticks. */
+function feeIn(usage: unknown): unknown {
+  const fee = propertyOf(usage, 'cost')
+  const ticks = propertyOf(usage, 'cost_in_usd_ticks')
+  return propertyOf(fee, 'total_cost') ?? fee ?? (typeof ticks === 'number' ? ticks / TICKS : undefined)
+}
+
 /** Returns the members of a whole response; its content, which may hold members of the same names, is not read. */
 function topOf({ whole, streams }: ResponseTail): Json | undefined {
   if (!whole || streams) return undefined
@@ -81,7 +91,7 @@ export function statedIn(response: ResponseTail) {
       usage = objectsUnder(piece, 'usage').reduce<unknown>(largerUsage, usage)
   const ofTools = top ? top['tool_usage'] : objectsUnder(tail, 'tool_usage').at(-1)
   const text = (name: string, of: unknown = usage) => textOf(propertyOf(of, name)) || undefined
-  const fee = propertyOf(usage, 'cost')
+  const fee = feeIn(usage)
   const ofModel = propertyOf(propertyOf(usage, 'cost_details'), 'upstream_inference_cost')
   // With a key of its own, the client pays the model's provider too
   // (https://openrouter.ai/docs/guides/overview/auth/byok).
