@@ -147,11 +147,15 @@ interface KnownModel {
   readonly contextWindow: number | undefined
 }
 
-/** Returns what a search of the web by the provider costs with a model in the package, in US dollars. */
+/** Returns what a search of the web costs with a model in the package, in US dollars; 0 if the package fails on it. */
 function searchPrice({ calcPrice }: Package, { provider, model }: Entry): number {
   const priceOf = (web_searches: number) =>
     calcPrice({ input_tokens: 0, output_tokens: 0, web_searches }, model.id, { provider })?.total_price ?? 0
-  return priceOf(1) - priceOf(0)
+  try {
+    return priceOf(1) - priceOf(0)
+  } catch {
+    return 0
+  }
 }
 
 /** Returns a value from the first matching settings that have it: a window may come from one, a price from another. */
