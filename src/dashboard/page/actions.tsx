@@ -13,7 +13,7 @@ import {
 import { Dialog, type Question } from './dialog.tsx'
 import { change, type Store, setForAll, steer } from './state.ts'
 
-/** Returns the limit that a person would raise: the one that is asked about, or that counts, or of iterations, or any. */
+/** Returns the limit that a person would raise: that which is asked about, which counts, of iterations, or any. */
 function limitOf({ asking, limit, max_iterations: max, threads, meters }: SessionDetail) {
   if (asking) return { name: asking.limit, max: asking.max }
   const all = [...threads.flatMap((thread) => thread.meters), ...meters].filter((meter) => meter.max > 0)

@@ -297,6 +297,22 @@ const VERTEX = /\/publishers\/+anthropic\/+models\/+(?!count-tokens:)([^/]+):(?:
 
 const modelInPath = ({ path }: RequestInput) => VERTEX.exec(decodedPath(path))?.[1]
 
+/** Returns what appends a text to a message; `takesNoText`: true if what stands before the message forbids it. */
+function addIn(
+  { json, items }: RequestIndex,
+  contentOf: (at: number) => Content,
+  takesNoText: (at: number) => boolean,
+): AddText {
+  return (at, text) => {
+    const message = items[at]
+    const { value } = contentOf(at)
+    if (!message || takesNoText(at)) return undefined
+    if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
+    if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
+    return addText(json, value, text)
+  }
+}
+
 const read: Dialect['read'] = (input) => {
   const { body, known } = input
   const index = indexList(body, 'messages', readItem, known)
@@ -331,14 +347,7 @@ const read: Dialect['read'] = (input) => {
   /** True if what follows the newest answer before `end` may hold results alone. */
   const takesNoText = (end: number) =>
     takesResultsOnly(contentOf(items.slice(0, end).findLastIndex(({ role }) => role === 'assistant')))
-  const add: AddText = (at, text) => {
-    const message = items[at]
-    const { value } = contentOf(at)
-    if (!message || takesNoText(at)) return undefined
-    if (!value) return setMember(message, members(json, message), 'content', JSON.stringify(text))
-    if (message.resultCount > 0) return appendElement(json, value, JSON.stringify({ type: 'text', text }))
-    return addText(json, value, text)
-  }
+  const add = addIn(index, contentOf, takesNoText)
   return {
     stored,
     storesAnswer: stored !== undefined,
