@@ -170,6 +170,8 @@ export interface Answered extends OfSession {
   readonly counts: Counts
   /** How many of the calls in `counts` its request, or one like it that got no answer, showed first; unset for none. */
   readonly newCalls?: number
+  /** It is the second of a session that its client does not name, whose first had no id yet. */
+  readonly isSecond?: boolean
   readonly usage: CallUsage
   /** The input, and its cost, that results of tools took, by tool. */
   readonly tools?: readonly Named<Counts>[]

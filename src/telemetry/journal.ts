@@ -260,7 +260,7 @@ function openingKeyOf({ client, key, upstream, model }: Answered): string {
 type WriteLines = (runs: readonly OpenRun[], end: string | null) => void
 
 function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: WriteLines, now: number): void {
-  const { apiId, upstream, model, iteration, counts } = event
+  const { apiId, upstream, model } = event
   const key = apiId === undefined ? openingKeyOf(event) : keyOf(apiId, event.thread)
   const before = open.get(key)
   // The first answer of a run may have gone through another process.
@@ -275,9 +275,7 @@ function noteAnswer(open: Map<string, OpenRun>, event: Answered, writeLines: Wri
     open.delete(oldest[0])
   }
   const run = begin(event, isNewRun ? undefined : before)
-  // The last answer of a run is no iteration.
-  const isSecond = iteration === 2 || (iteration === 0 && counts.iterations === 2)
-  const opening = before || apiId === undefined || !isSecond ? undefined : open.get(openingKeyOf(event))
+  const opening = before || !event.isSecond ? undefined : open.get(openingKeyOf(event))
   if (opening) claimFirst(opening, run, event)
   open.set(key, run)
   count(run, event, now)

@@ -246,6 +246,25 @@ describe('a journal of several workers', () => {
   })
 })
 
+describe('the first answer of a conversation without a name', () => {
+  it('stays in a line without a session where another agent of its client and model branches at its own first answer', async () => {
+    const provider = await startProvider(runaway())
+    onTestFinished(() => provider.close())
+    const path = join(temporaryFolder(), 'usage.jsonl')
+    const { url, governor } = await startGovernor(provider.url, { usage: { journal: path } })
+    await callModel(url, [{ role: 'user', content: 'A question that nothing follows.' }])
+    const named = { headers: { 'x-governor-session': 'one' } }
+    const { messages } = await runAgent(url, START, { ...named, max: 1 })
+    await callModel(url, messages, named)
+    await callModel(url, [...messages.slice(0, -1), { ...messages.at(-1), role: 'tool', content: 'Else.' }], named)
+    await governor.close()
+    const lines = readFileSync(path, 'utf8').trim().split('\n')
+    const inputOf = (session: string | null) =>
+      lines.map((line) => JSON.parse(line)).reduce((all, line) => all + (line.session === session ? line.input : 0), 0)
+    expect([inputOf('one'), inputOf(null)]).toEqual([300, 100])
+  })
+})
+
 describeWith('redis-server', 'a journal of two replicas', () => {
   it('has each run, iteration and tool call once, whichever replica each request goes through', async () => {
     const calls = 4

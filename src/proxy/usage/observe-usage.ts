@@ -184,9 +184,10 @@ function noteCompleted(turn: Turn, answer: Answered): void {
 
 /** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
 function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean): void {
-  const { services, exchange, names, state, request, policy, runState, decision } = turn
+  const { services, exchange, found, names, state, request, policy, runState, decision } = turn
   const { model } = request.conversation
-  const { run, thread, isNewRun, newCalls } = runState
+  const { run, thread, isNewRun, newCalls, usedBySession } = runState
+  const isSecond = !found.isNamed && usedBySession.iterations === 2
   const iteration = decision.kind === 'stop' ? 0 : runState.iteration
   let usage = known
   // A cost that comes later has the shares of its tokens.
@@ -198,7 +199,7 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   }
   const tools = countsByTool(state.prompt, usage)
   const { number, depth } = thread
-  const place = { thread: number, depth, isNewRun, run: run.id, iteration, counts: run.counts, newCalls, tools }
+  const place = { thread: number, depth, isNewRun, run: run.id, iteration, counts: run.counts, newCalls, isSecond, tools }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
   state.recorded = unlessLost(
