@@ -2,7 +2,7 @@
 
 import type { FastifyInstance } from 'fastify'
 import * as z from 'zod'
-import { amountsIn, fullestOf, type ScopeLimits, type SubjectLimits, type TimeAmounts } from '../core/budget/ledger.ts'
+import { amountsIn, type ScopeLimits, type SubjectLimits, sharesOf, type TimeAmounts } from '../core/budget/ledger.ts'
 import { METERS, TIME_FIELDS, TIME_LIMITS, type TimeLimitName, type TimeLimitSetting } from '../core/budget/meters.ts'
 import type { BudgetSettings, ByRule } from '../core/budget/policy.ts'
 import { TIME_SCOPES } from '../core/budget/scopes.ts'
@@ -105,7 +105,7 @@ async function viewOf(ledger: Ledger, place: Place): Promise<BudgetView['budget'
     used: fieldsOf(amountsIn(used)),
     reserved: fieldsOf(amountsIn(held)),
     max: fieldsOf(max),
-    share: fullestOf(used, max)?.share ?? 0,
+    share: Math.max(0, ...sharesOf(used, max).map(({ share }) => share)),
     mode: rule.isObserved ? 'observe' : 'enforce',
     resets_at: new Date(period.end).toISOString(),
   }

@@ -501,7 +501,8 @@ const EVENTS = {
     },
   }),
   /**
-   * So large a share of a limit of a scope of time is used; said once for each period, by the process that reaches it.
+   * So large a share of a limit of a scope of time is used; said once for each limit and period, by the process that
+   * reaches it.
    */
   scope_filled: row<{
     scope: TimeScope
@@ -536,7 +537,8 @@ const EVENTS = {
       const facts = { scope, per, subject: subject ?? undefined, meter, used, max, share, resets_at }
       return {
         type: 'near_limit',
-        subject: `${scope} ${per} ${subject} ${share} ${resetsAt}`,
+        // An operator may raise the limit before its period ends.
+        subject: `${scope} ${per} ${subject} ${meter} ${max} ${share} ${resetsAt}`,
         body: { text, ...facts },
       }
     },

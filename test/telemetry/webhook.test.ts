@@ -6,6 +6,7 @@ import { Webhook } from 'standardwebhooks'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { ProxyEvent, WebhookOutcome, WebhookTopic } from '../../src/telemetry/event.ts'
 import { createWebhook, type WebhookOptions } from '../../src/telemetry/webhook.ts'
+import { ask } from '../support/admin.ts'
 import { afterStep, callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
@@ -150,6 +151,26 @@ describe('a webhook', () => {
     await untilEvent(({ kind }) => kind === 'webhook_sent')
     const metrics = await (await fetch(`${url}/metrics`)).text()
     expect(metrics).toMatch(/governor_webhook_messages_total\{topic="near_limit",outcome="delivered"\} [12]/)
+  })
+
+  it('says of each limit of a day that it is nearly used, and once more where an operator has raised it', async () => {
+    const { url: hook, until } = await startReceiver()
+    const { url } = await startBoth(
+      runaway(),
+      {
+        models: [{ model: '*', price: { input: 90, output: 100 } }],
+        budget: { day: { max_cost_usd: 0.2, max_iterations: 16 } },
+        events: { webhook: { url: hook, secret: SECRET, on: ['near_limit'] } },
+      },
+      { now: () => Date.parse('2026-11-27T12:00:00Z') },
+    )
+    const told = async (count: number) =>
+      (await until(count)).map(body).map(({ meter, max, share }) => `${meter} ${max} ${share}`)
+    await runAgent(url, START, { max: 16 })
+    expect((await told(3)).toSorted()).toEqual(['cost 0.2 0.75', 'iterations 16 0.75', 'iterations 16 0.95'])
+    await ask(url, '/governor/budget', { method: 'PATCH', body: { scope: 'day', max_iterations: 26 } })
+    await runAgent(url, [{ role: 'user', content: 'Another task.' }], { max: 4 })
+    expect((await told(5)).slice(3).toSorted()).toEqual(['cost 0.2 0.95', 'iterations 26 0.75'])
   })
 
   it('says once for all sessions, and not for each, that a limit of a day is nearly used', async () => {

@@ -2,7 +2,7 @@
  * The sums of one period for one subject, such as what a key has used today. Each process changes a part of its own, so
  * that parts which were counted apart are simply put together.
  */
-import { add, type Counts, minus, NO_COUNTS } from '../counters.ts'
+import { add, type Counts, minus, NO_COUNTS, rounded } from '../counters.ts'
 import { tableBy } from '../names.ts'
 import {
   amountIn,
@@ -179,16 +179,13 @@ export function mergedAccount(here: Account, there: Account, own: `p:${string}`)
   return { ...there, ...(mine && { [own]: mine }), ...(limits && { limits }) }
 }
 
-/** Returns the largest share of a limit that is used, with its meter; `undefined` without a limit. */
-export function fullestOf(used: Counts, limits: TimeAmounts): (Meter<TimeLimitName> & { share: number }) | undefined {
+/** Returns what is used of each limit, and its share of the limit. */
+export function sharesOf(used: Counts, limits: TimeAmounts): (Meter<TimeLimitName> & { readonly share: number })[] {
   const amounts = amountsIn(used)
-  let fullest: (Meter<TimeLimitName> & { share: number }) | undefined
-  for (const name of TIME_LIMITS) {
-    const max = limits[name]
-    const share = amounts[name] / max
-    if (max > 0 && (!fullest || share > fullest.share)) fullest = { name, used: amounts[name], max, share }
-  }
-  return fullest
+  return TIME_LIMITS.filter((name) => limits[name] > 0).map((name) => {
+    const [of, max] = [amounts[name], limits[name]]
+    return { name, used: of, max, share: rounded(of / max) }
+  })
 }
 
 /** Returns the meters of a request in one account. `steps`: what a step of its run uses, if that is known. */

@@ -1,6 +1,6 @@
 /** What a request takes of the scopes of time: it holds an estimate while it is in flight, then its usage counts. */
 
-import { type Ask, amountsIn, fullestOf, metersIn } from '../../core/budget/ledger.ts'
+import { type Ask, amountsIn, metersIn, sharesOf } from '../../core/budget/ledger.ts'
 import { TIME_LIMITS, type TimeMeter } from '../../core/budget/meters.ts'
 import { type Counts, countsOf } from '../../core/counters.ts'
 import type { BudgetPolicy } from '../../core/decide.ts'
@@ -239,14 +239,14 @@ function settle(x: Exchange, place: Place, used: Counts, held: Counts | undefine
 const TOLD_AT = [0.75, 0.95] as const
 
 function report(x: Exchange, { rule, period, subject }: Place, { before, after, limits }: Settled): void {
-  const share = (counts: Counts) => fullestOf(counts, limits)?.share ?? 0
-  const was = share(before)
-  const fullest = fullestOf(after, limits)
-  const told = TOLD_AT.findLast((at) => fullest && fullest.share >= at && was < at)
-  if (!fullest || told === undefined) return
   const { scope, per, isObserved } = rule
-  const of = { scope, per, subject, meter: fullest.name, used: fullest.used, max: fullest.max }
-  emitFor(x, { kind: 'scope_filled', ...of, share: told, resetsAt: period.end, isObserved })
+  const was = sharesOf(before, limits)
+  for (const [at, { name: meter, used, max, share }] of sharesOf(after, limits).entries()) {
+    const told = TOLD_AT.findLast((one) => share >= one && (was[at]?.share ?? 0) < one)
+    if (told === undefined) continue
+    const of = { scope, per, subject, meter, used, max }
+    emitFor(x, { kind: 'scope_filled', ...of, share: told, resetsAt: period.end, isObserved })
+  }
 }
 
 /** The exchange is over: what it still holds is free. */

@@ -5,11 +5,11 @@ import {
   type Account,
   type Ask,
   amountsIn,
-  fullestOf,
   LEASE_MS,
   mergedAccount,
   metersIn,
   partAfter,
+  sharesOf,
   standingOf,
   sumsOf,
 } from '../../../src/core/budget/ledger.ts'
@@ -128,17 +128,15 @@ describe('the meters of a request in an account', () => {
   })
 })
 
-describe('the fullest limit of an account', () => {
-  it('is the one with the largest share used; a limit of 0 does not count', () => {
-    const limits = { ...amountsIn({}), cost: 100, runs: 10 }
-    expect(fullestOf({ cost: 50, runs: 6, input: 900 }, limits)).toMatchObject({
-      name: 'runs',
-      used: 6,
-      max: 10,
-      share: 0.6,
-    })
-    expect(fullestOf({ cost: 70, runs: 6 }, limits)).toMatchObject({ name: 'cost', share: 0.7 })
-    expect(fullestOf({ cost: 70 }, amountsIn({}))).toBeUndefined()
+describe('the shares of the limits of an account', () => {
+  it('are rounded as sums are; a limit of 0 has none', () => {
+    const limits = { ...amountsIn({}), cost: 0.2, runs: 10 }
+    // 0.15 / 0.2 is 0.7499999999999999.
+    expect(sharesOf({ cost: 0.15, runs: 6, input: 900 }, limits)).toEqual([
+      { name: 'cost', used: 0.15, max: 0.2, share: 0.75 },
+      { name: 'runs', used: 6, max: 10, share: 0.6 },
+    ])
+    expect(sharesOf({ cost: 70 }, amountsIn({}))).toEqual([])
   })
 })
 
