@@ -100,6 +100,7 @@ function createCopy(keeper: Keeper | undefined, failed: (problem: string) => voi
     /** Takes what the keeper answers. `written`: the pauses that it knows then; unset: it was only asked. */
     async takeFrom(answer: Promise<readonly Pause[] | undefined> | undefined, written?: readonly Pause[]) {
       const asked = changes
+      const isAskedBetween = !written && underWay > 0
       try {
         const pauses = await answer
         if (copy.isAlone && !written) return
@@ -107,7 +108,7 @@ function createCopy(keeper: Keeper | undefined, failed: (problem: string) => voi
         copy.alone = copy.alone.filter((one) => !written?.includes(one))
         copy.isAlone = copy.alone.length > 0
         // An answer that was asked for before a change here, or while one is written, may not know it.
-        const isNewest = asked === changes && underWay <= Number(written !== undefined)
+        const isNewest = asked === changes && !isAskedBetween && underWay <= Number(written !== undefined)
         if (pauses && isNewest) copy.take(copy.alone.reduce(withPause, pauses))
       } catch (error) {
         if (!hasFailed) failed(errorOf(error).message)

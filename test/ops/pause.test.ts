@@ -370,16 +370,22 @@ describe('a pause survives', () => {
     expect(pauses.map(({ upstream }) => upstream).sort()).toEqual(upstreams.toSorted())
   })
 
-  it('a look that finds what was there before, while it is written', async () => {
+  it.each([
+    ['while it is written', false],
+    ['and says so after it was written', true],
+  ])('a look that finds what was there before, %s', async (_, isLate) => {
     const store = createStore(1)
     let written = () => {}
     let isHeld = false
+    let answer = () => {}
+    const answered = new Promise<void>((resolve) => (answer = resolve))
     let looks = 0
     const slow: Store = {
       ...store,
       async value(kind, key) {
         const value = await store.value(kind, key)
         looks++
+        if (isHeld && isLate) await answered
         return value
       },
       async updateValue(kind, key, change) {
@@ -400,6 +406,10 @@ describe('a pause survives', () => {
     await expect.poll(() => looks).toBeGreaterThan(looked + 1)
     written()
     await paused
+    answer()
+    // A look that began after that one.
+    const seenThen = looks
+    await expect.poll(() => looks).toBeGreaterThan(seenThen)
     expect(seen).toEqual([1, 0, 1])
   })
 
