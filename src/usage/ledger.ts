@@ -293,6 +293,8 @@ export function createLedger(store: Store, now: () => number, process: string) {
       begun.set(run, true)
       return isFirst
     },
+    /** Returns whether an answer of a run was counted: a run that an operator resets is no new one. */
+    hasBegun: (run: string) => begun.has(run),
     hold: (places: readonly Place[], ask: Ask, isForced: boolean, isWaiting = false) =>
       hold(state, places, ask, isForced, isWaiting),
     /** Counts what was used; what a request held is free again. */

@@ -338,6 +338,16 @@ describe('sums of limits', () => {
     await expect.poll(used).toMatchObject({ budget: [{ used: { iterations: 2, runs: 1 } }] })
   })
 
+  it('count a run once that an operator resets, which goes on where no more may begin', async () => {
+    const { url } = await startBoth(CALLS, config({ day: { max_runs: 1 } }))
+    const named = { headers: { 'x-governor-session': 'a' } }
+    const { messages } = await runAgent(url, START, { ...named, max: 2 })
+    await ask(url, '/governor/sessions/a/reset', { method: 'POST', body: {} })
+    expect((await callModel(url, messages, named)).governor).toBeUndefined()
+    expect((await ask(url, '/governor/budget')).json).toMatchObject({ budget: [{ used: { iterations: 3, runs: 1 } }] })
+    expect((await callModel(url, START)).governor).toMatchObject({ terminal_reason: 'max_runs' })
+  })
+
   it('survive a restart, and are one for two Governors beside each other', async () => {
     const folder = mkdtempSync(join(tmpdir(), 'governor-scopes-'))
     onTestFinished(() => rmSync(folder, { recursive: true, force: true }))

@@ -160,8 +160,9 @@ export async function timeMeters(x: Exchange, charge: Charge, runState?: RunStat
   const { observesOnly, stop } = services.policies
   await awaitStanding(x, charge)
   charge.run = runState?.run.id
-  // A run begins once, also if its first answer broke off and the client asks again.
-  const runs = Number(runState?.iteration === 1 && runState.used.tokens === 0)
+  // A run begins once, also if its first answer broke off and the client asks again, or an operator resets it.
+  const isNew = runState?.iteration === 1 && runState.used.tokens === 0 && !services.ledger.hasBegun(runState.run.id)
+  const runs = Number(isNew)
   if (runs !== charge.ask.counts.runs) {
     charge.ask = { ...charge.ask, counts: { ...charge.ask.counts, runs } }
     await holdAgain(x, charge, observesOnly)
