@@ -199,7 +199,8 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   }
   const tools = countsByTool(state.prompt, usage)
   const { number, depth } = thread
-  const place = { thread: number, depth, isNewRun, run: run.id, iteration, counts: run.counts, newCalls, isSecond, tools }
+  const of = { isNewRun, run: run.id, iteration, counts: run.counts, newCalls, isSecond, tools }
+  const place = { thread: number, depth, ...of }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
   state.recorded = unlessLost(
