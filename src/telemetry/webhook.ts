@@ -40,6 +40,8 @@ export interface WebhookOptions {
   readonly emit: Emit
   /** Milliseconds to wait before each further attempt; one attempt for each entry. */
   readonly backOff?: readonly number[]
+  /** Milliseconds after which an attempt without an answer is given up. */
+  readonly timeout?: number
 }
 
 const TIMEOUT = 2_000
@@ -89,7 +91,7 @@ function newSender(settings: WebhookSettings, options: WebhookOptions) {
 
 type Sender = ReturnType<typeof newSender>
 
-/** Returns true if the receiver answered with 2xx within two seconds. A redirect is not followed. */
+/** Returns true if the receiver answered with 2xx in time. A redirect is not followed. */
 async function post(sender: Sender, id: string, body: string): Promise<boolean> {
   const { url, authorization, options, stop } = sender
   const { secret } = sender.settings
@@ -109,7 +111,7 @@ async function post(sender: Sender, id: string, body: string): Promise<boolean> 
         ...(signature && { 'webhook-signature': `v1,${signature}` }),
       },
       body,
-      signal: AbortSignal.any([stop.signal, AbortSignal.timeout(TIMEOUT)]),
+      signal: AbortSignal.any([stop.signal, AbortSignal.timeout(options.timeout ?? TIMEOUT)]),
     })
     await reply.dump()
     return statusCode >= 200 && statusCode < 300

@@ -74,7 +74,10 @@ const question = (apiId: string, until: number): ProxyEvent => ({
 
 const STOPPED: ProxyEvent = { kind: 'stopped', reason: 'max_iterations', by: 'model', session: 'one' }
 
-/** A webhook for the current test, which waits a millisecond between attempts, and the outcomes that it reported. */
+/**
+ * A webhook for the current test, which waits a millisecond between attempts, and the outcomes that it reported. On a
+ * machine that stands still no attempt is given up before the receiver sees it.
+ */
 function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
   const outcomes: ProxyEvent[] = []
   const webhook = createWebhook(
@@ -86,6 +89,7 @@ function startWebhook(url: string, options: Partial<WebhookOptions> = {}) {
       isFirst: async () => true,
       emit: (event) => outcomes.push(event),
       backOff: [1, 1],
+      timeout: 600_000,
       ...options,
     },
   )
@@ -358,7 +362,7 @@ describe('a webhook', () => {
   it('sends the next messages while the receiver does not answer one, eight at the same time', async () => {
     const { url, most } = await startReceiver((_, { session }) => (session === 'one' ? 204 : 'hang'))
     // On a machine that stands still an attempt is given up before the receiver sees it: there are many.
-    const { webhook, outcomes } = startWebhook(url, { backOff: Array.from({ length: 25 }, () => 10) })
+    const { webhook, outcomes } = startWebhook(url, { backOff: Array.from({ length: 25 }, () => 10), timeout: 2_000 })
     for (let at = 0; at < 12; at++) webhook.record({ ...STOPPED, session: `hangs ${at}` })
     webhook.record(STOPPED)
     const patience = { timeout: 40_000 }
