@@ -53,7 +53,7 @@ const texts = {
 }
 
 export const budget = z.strictObject({
-  enabled: flag(true).describe('Count and limit runs. false: no notices and no limits.'),
+  enabled: flag(true).describe('Count and limit runs. false: no notices, and no limits but those of access keys.'),
   max_iterations: key(limit, 300).describe(
     'Model calls per run; 0 is no limit. A run lasts from one human message to the next. An agent must never be ' +
       'worse off with Governor in front: of 1,074 recorded successful runs none needed more than 189, while a limit ' +

@@ -7,7 +7,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { run } from '../../src/cli/cli.ts'
 import { checkConfig } from '../../src/config/load.ts'
 import { ask, firstSession, listed } from '../support/admin.ts'
-import { callModel, START, TOOLS } from '../support/agent.ts'
+import { callModel, runAgent, START, TOOLS } from '../support/agent.ts'
 import { startGovernor } from '../support/governor.ts'
 import { launch } from '../support/process.ts'
 import { runaway, type Script, startProvider } from '../support/provider.ts'
@@ -298,6 +298,18 @@ describe('the budget of a named key', () => {
       { scope: 'day', per: 'key', subject: 'bob', used: { iterations: 1 }, max: { iterations: 1 } },
       { scope: 'day', per: 'key', subject: 'anna', used: { iterations: 2 }, max: { iterations: 2 } },
     ])
+  })
+
+  it('holds for the steps of an agent, too, where budget.enabled is false', async () => {
+    const budget = { enabled: false, max_iterations: 1 }
+    const { url, provider } = await started(runaway(), { server: { access_keys: OWN }, budget })
+    const { steps } = await runAgent(url, START, { headers: keyed('key-of-anna'), max: 5 })
+    expect(steps.map(({ governor }) => governor?.['scope'])).toEqual([undefined, undefined, 'day'])
+    expect((await say(url, 'key-of-anna', 'Go on.')).governor).toMatchObject({ scope: 'day', has_final_answer: false })
+    expect(provider.requests).toHaveLength(3)
+    expect(JSON.stringify(provider.requests.map(({ json }) => json))).not.toContain('[BUDGET')
+    await runAgent(url, START, { headers: keyed('key-of-bob'), max: 5 })
+    expect(provider.requests).toHaveLength(8)
   })
 
   it('is raised by an operator for its name alone', async () => {
