@@ -88,10 +88,13 @@ export interface ServiceOptions extends Pick<Services, 'store' | 'transport' | '
 export function accessOf(entries: Config['server']['access_keys'], token: string | undefined) {
   const accessKeys = new Map<string, AccessKey>()
   const ownValues = token ? [token] : []
+  const budgets = new Map<string | undefined, ReturnType<typeof scopesOf>>()
+  for (const entry of entries)
+    if (typeof entry !== 'string' && entry.budget) budgets.set(entry.name, scopesOf(entry.budget, entry.name))
   for (const entry of entries) {
-    const { name, key, key_sha256, models, budget } = typeof entry === 'string' ? { key: entry, models: [] } : entry
+    const { name, key, key_sha256, models } = typeof entry === 'string' ? { key: entry, models: [] } : entry
     if (key !== undefined) ownValues.push(key)
-    const scopes = budget ? scopesOf(budget, name) : []
+    const scopes = budgets.get(name) ?? []
     accessKeys.set(key === undefined ? (key_sha256?.toLowerCase() ?? '') : sha256Of(key), { name, models, scopes })
   }
   return { accessKeys, ownValues }

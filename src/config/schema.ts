@@ -5,6 +5,7 @@
  * and keys with `reloaded` in their metadata; all others need a restart.
  */
 
+import { isDeepStrictEqual } from 'node:util'
 import * as z from 'zod'
 import { DEFAULT_TEXTS } from '../core/budget/budget-notices.ts'
 import { LABELS } from '../core/conversation/label.ts'
@@ -50,14 +51,26 @@ const keyEntry = z
       'Globs of the models that it may use; empty: all. Any other model, and one that Governor cannot read, gets 403.',
     ),
     budget: optional(z.strictObject(keySections), { day: { max_cost_usd: 5 } }).describe(
-      'Limits of its own, by hour, day, week and month, in place of those of the budget per key. Sums belong to the ' +
-        'name.',
+      'Limits of its own, by hour, day, week and month, in place of those of the budget per key. They belong to the ' +
+        'name, as the sums do: one entry has them for all keys of it.',
     ),
   })
   .refine(
     (entry) => (entry.key === undefined) !== (entry.key_sha256 === undefined),
     'expected a key or a key_sha256, and not both',
   )
+
+const keyEntries = z.array(z.union([filled, keyEntry])).superRefine((entries, context) => {
+  const budgets = new Map<string, object>()
+  for (const [at, entry] of entries.entries()) {
+    if (typeof entry === 'string' || !entry.budget) continue
+    const known = budgets.get(entry.name)
+    const message = `is not that of the other key of ${entry.name}: expected one budget for a name`
+    if (known && !isDeepStrictEqual(known, entry.budget))
+      context.addIssue({ code: 'custom', path: [at, 'budget'], message })
+    budgets.set(entry.name, entry.budget)
+  }
+})
 
 const server = section({
   host: key(filled, '127.0.0.1').describe(
@@ -68,7 +81,7 @@ const server = section({
     'How many processes share the port, each on a core of its own; more than one needs `store: redis`. A connection ' +
       'stays at its process. One that ends is replaced. `governor run` is always one process.',
   ),
-  access_keys: key(z.array(z.union([filled, keyEntry])), [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).meta({
+  access_keys: key(keyEntries, [], [{ name: 'anna', key: '$' + '{KEY_OF_ANNA}' }]).meta({
     description:
       'Keys that clients must send to upstreams whose key Governor holds. A client sends one as `Authorization: ' +
       'Bearer` or `x-api-key`. Governor holds a key in `api_key` or in `headers` of the upstream. If the list is ' +

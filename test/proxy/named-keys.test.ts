@@ -278,7 +278,7 @@ describe('the budget of a named key', () => {
   const OWN = [
     { name: 'anna', key: 'key-of-anna', budget: { day: { max_iterations: 2 } } },
     { name: 'bob', key: 'key-of-bob' },
-    { name: 'anna', key: 'new-key-of-anna', budget: { day: { max_iterations: 2 } } },
+    { name: 'anna', key: 'new-key-of-anna' },
   ]
   const say = (url: string, key: string, text: string) =>
     callModel(url, [{ role: 'user', content: text }], { headers: keyed(key) })
@@ -330,5 +330,17 @@ describe('the budget of a named key', () => {
   ])('says what is wrong with it, and where: %j', (budget, message) => {
     const access_keys = [{ name: 'anna', key: 'key-of-anna', budget }]
     expect(() => checkConfig({ server: { access_keys } }, 'test')).toThrow(message)
+  })
+
+  it('is one for all keys of a name, in any order of its limits', () => {
+    const check = (...budgets: readonly object[]) => {
+      const access_keys = budgets.map((budget, at) => ({ name: 'anna', key: `key-${at}-of-anna`, budget }))
+      return () => checkConfig({ server: { access_keys } }, 'test')
+    }
+    const day = { max_iterations: 2 }
+    expect(check({ day, hour: { max_runs: 1 } }, { hour: { max_runs: 1 }, day })).not.toThrow()
+    expect(check({ day }, { day: { max_iterations: 3 } })).toThrow(
+      /server\.access_keys\.1\.budget: .*not that of the other key of anna: expected one budget for a name/,
+    )
   })
 })
