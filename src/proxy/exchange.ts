@@ -33,9 +33,9 @@ import { placeInHeaders } from './session/find-session.ts'
 import { failRequest, relayResponse, type Turn } from './turn.ts'
 import { refuseUnjudged } from './unread.ts'
 import { fetchedBy } from './usage/later-answer.ts'
-import { awaitStop } from './waiting/await-stop.ts'
+import { awaitStop, resend } from './waiting/await-stop.ts'
 import { holdInStorm, replyInStorm } from './waiting/error-streaks.ts'
-import { evaluateUnpaused, refuseUnread } from './waiting/paused.ts'
+import { answerAsidePaused, evaluateUnpaused, pauseFor, refuseUnread } from './waiting/paused.ts'
 import { slowDown } from './waiting/slow-down.ts'
 
 /** Answers one request. Settles when the response has begun. @throws what the last resort cannot handle. */
@@ -69,6 +69,11 @@ export async function exchange(services: Services, client: Client, route = route
     const again = () => evaluateUnpaused(x, dialect, () => evaluate(x, dialect, body))
     if (turn.request.budget.velocity) turn = await slowDown(turn, again)
     if (turn?.decision.kind === 'stop') turn = await awaitStop(turn, again)
+    // It may have waited for an operator, or for others in flight.
+    if (turn && pauseFor(x, turn.found)) {
+      turn.release?.()
+      turn = await resend(turn, again)
+    }
     if (!turn) return
     noteDecision(turn)
     const { decision } = turn
@@ -127,6 +132,7 @@ async function relayUnread(
   if (refuseModel(x) || refuseUnread(x)) return void (Buffer.isBuffer(sent) || sent.resume())
   if (why === 'fault' && Buffer.isBuffer(body) && refuseAtLimit(x, dialect, body)) return
   if (await refuseUnjudged(x, dialect, body)) return
+  if (Buffer.isBuffer(body) && (await answerAsidePaused(x, dialect))) return
   if (why && why !== 'fault') x.services.emit({ kind: 'failed_open', reason: why })
   const { continued } = x
   await relayUnguarded(x, continued?.call ?? callFor(x, sent))

@@ -12,7 +12,7 @@ import { callModel, runAgent, START } from '../support/agent.ts'
 import { startBoth, startGovernor } from '../support/governor.ts'
 import { startProcess } from '../support/process.ts'
 import { describeWith } from '../support/programs.ts'
-import { runaway, startProvider } from '../support/provider.ts'
+import { type Answer, runaway, startProvider } from '../support/provider.ts'
 import { startRedis } from '../support/redis.ts'
 import { createStore } from '../support/stores.ts'
 import { captureTerminal } from '../support/terminal.ts'
@@ -34,6 +34,44 @@ async function called(url: string, ...args: readonly string[]) {
   const code = await run([...args, '--url', url], terminal)
   return { code, printed: terminal.printed, complaints: terminal.complaints }
 }
+
+describe('an agent that is paused while its request waits', () => {
+  it('for an operator who says nothing gets the end state, and its run is not over', async () => {
+    let goOn = () => {}
+    const isPaused = new Promise<void>((resolve) => (goOn = resolve))
+    const config = { budget: { max_iterations: 2 }, stop: { mode: 'ask', ask_timeout: '50ms' } }
+    const { url, provider, until } = await startBoth(runaway(), config, { delay: () => isPaused })
+    const { messages } = await runAgent(url, START, { ...named('one'), max: 2 })
+    const held = callModel(url, messages, named('one'))
+    await until(({ kind }) => kind === 'operator_asked')
+    await set(url, 'pause')
+    goOn()
+    expect((await held).governor).toMatchObject(PAUSED)
+    expect(provider.requests).toHaveLength(2)
+    expect(await listed(url)).toMatchObject([{ iteration: 2, terminal_state: null }])
+  })
+
+  it.each([true, false])('for others in flight gets the end state, and holds nothing (tools: %s)', async (hasTools) => {
+    let answer = (_: Answer) => {}
+    const answered = new Promise<Answer>((resolve) => (answer = resolve))
+    const day = { max_iterations: 1 }
+    const options = { budget: { day }, stop: { ask_timeout: '10m' } }
+    const { url, provider, events } = await startBoth(() => answered, options)
+    const first = callModel(url, START)
+    await expect.poll(() => provider.requests.length, { timeout: 20_000 }).toBe(1)
+    const body = hasTools ? {} : { tools: undefined }
+    const waiting = callModel(url, [{ role: 'user', content: 'Another task.' }], { body })
+    await expect.poll(() => events.filter(({ kind }) => kind === 'request_began').length).toBe(2)
+    await set(url, 'pause')
+    await ask(url, '/governor/budget', { method: 'PATCH', body: { scope: 'day', max_iterations: 2 } })
+    expect((await waiting).governor).toMatchObject(PAUSED)
+    answer({ text: 'It is 42.' })
+    await first
+    expect(provider.requests).toHaveLength(1)
+    const used = async () => (await ask(url, '/governor/budget')).json
+    await expect.poll(used).toMatchObject({ budget: [{ used: { iterations: 1 }, reserved: { iterations: 0 } }] })
+  })
+})
 
 describe.each(WAYS)('a paused agent ($way)', ({ script, run: runWay }) => {
   it.each([false, true])('gets the end state in a 200, and the model is not asked (stream: %s)', async (stream) => {

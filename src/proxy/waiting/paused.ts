@@ -84,6 +84,15 @@ export async function evaluateUnpaused<Found>(
   }
 }
 
+/** Answers a request that is no step of a run if it was paused while it waited; returns whether it was. */
+export async function answerAsidePaused(x: Exchange, dialect: Dialect): Promise<boolean> {
+  const { aside } = x
+  const pause = aside && pauseFor(x, aside.found)
+  if (!pause) return false
+  await answerPaused(x, dialect, { pause, sent: aside.asked, found: aside.found, made: 0, max: 0 })
+  return true
+}
+
 /** Answers a paused request with Governor's text and the end state. */
 async function answerPaused(x: Exchange, dialect: Dialect, { sent, found, made, max }: PausedRequest): Promise<void> {
   const { model } = sent.conversation
