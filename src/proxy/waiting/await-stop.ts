@@ -2,7 +2,7 @@
 
 import { isOfRuns, type LimitName, type Meter } from '../../core/budget/meters.ts'
 import { askOperator, isAnswered } from '../../core/operator/operator.ts'
-import { noteDelivery } from '../../core/session/transitions.ts'
+import { noteDelivery, releaseIteration } from '../../core/session/transitions.ts'
 import { ignore } from '../../core/thrown.ts'
 import { type SessionKey, SHARED, sessionKey, type ValueKind } from '../../store/store.ts'
 import type { HoldOutcome } from '../../telemetry/event.ts'
@@ -106,8 +106,11 @@ export async function resend(turn: Turn, evaluateAgain: EvaluateAgain): Promise<
   if (!turn.runState.isRetry) await changeSession(turn, noteDelivery, [false])
   if (turn.exchange.client.isGone()) return undefined
   const next = await evaluateAgain()
-  // It was paused meanwhile, and has its answer.
-  if (next === 'answered') return undefined
+  // It was paused meanwhile, and has its answer: it is not counted.
+  if (next === 'answered') {
+    await changeSession(turn, releaseIteration, [])
+    return undefined
+  }
   return typeof next === 'object' ? next : turn
 }
 
