@@ -226,7 +226,7 @@ export function decide(input: DecisionInput): Decision {
     return { ...stop(input, { meter: made, reason }, '', undefined, askText), fallback, loop }
   }
   // An access key has limits of its own.
-  if (!policy.enabled) return atLimit(input) ?? proceed(input, speechOf(input, []))
+  if (!policy.enabled) return atLimit(input, []) ?? proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
@@ -247,7 +247,6 @@ export function decide(input: DecisionInput): Decision {
 }
 
 function metersOfRuns({ runState, policy }: DecisionInput): Meter<LimitName>[] {
-  if (!policy.enabled) return []
   return [...metersOf(runState.used, policy.run), ...metersOf(runState.usedBySession, policy.session, 'session')]
 }
 
