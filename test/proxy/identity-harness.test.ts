@@ -82,6 +82,43 @@ describe.each(Object.entries(SAID))('a harness that says, after the results of e
   })
 })
 
+/** Returns a history in which what a harness says stands before the results of an answer, or behind the first of them. */
+const beforeResults =
+  (isFirst: boolean) =>
+  (history: readonly Entry[]): readonly Entry[] => {
+    const moved = [...history]
+    for (const [at, entry] of history.entries()) {
+      if (entry.kind !== 'note') continue
+      const answer = moved.slice(0, at).findLastIndex(({ kind }) => kind === 'answer')
+      moved.splice(at, 1)
+      moved.splice(answer + (isFirst ? 1 : 2), 0, entry)
+    }
+    return moved
+  }
+
+describe.each([
+  ['before', true],
+  ['between', false],
+])('a harness that says something %s the results of each answer', (_title, isFirst) => {
+  it('is no human from the third such step on, and the run ends at its limit', async () => {
+    const { url } = await startBeforeModel({ budget: { max_iterations: LIMIT } })
+    const after = (number: number) => [note(`The screen after action ${number}.`)]
+    for (const [title, setting] of SETTINGS) {
+      const key = keyOf({ calls: 2 })
+      const agent = createAgent({ url, ...setting, key, reducer: whole, after, form: beforeResults(isFirst) })
+      const seen = await runShortened(agent, LIMIT + 4)
+      const story = `${title}\n${tableOf(seen)}`
+      expect
+        .soft(
+          seen.slice(FROM - 1).map(({ iteration }) => iteration),
+          story,
+        )
+        .toEqual(['4/6', '5/6', '6/6', '6/6'])
+      expect.soft(seen.at(-1)?.reason, story).toBe('max_iterations')
+    }
+  })
+})
+
 describe('a human', () => {
   it('who interrupts once begins a run, and so does one who interrupts again after some steps', async () => {
     const { url } = await startBeforeModel({})

@@ -40,7 +40,7 @@ export interface TranscriptState {
   readonly toolCalls: number
   /** Tool calls of the newest assistant message of the run: no earlier request of the run can have shown them. */
   readonly newToolCalls: number
-  /** A user's words stand after the last answer and its results. */
+  /** A user's words stand after the last answer. */
   readonly endsInUserMessage: boolean
   /** The first and the newest assistant messages, in order. */
   readonly assistantMessages: readonly AssistantMessage[]
@@ -204,8 +204,8 @@ export function advance(
     const role = conversation.role(index)
     const hasResults = role !== 'assistant' && conversation.resultCount(index) > 0
     if (mayPause && index > from.length && stopsBefore(conversation, hasResults, newest)) break
-    // A harness's words, or a system text, may stand after those of a user.
-    if (role === 'assistant' || role === 'tool' || hasResults) endsInUserMessage = false
+    // The words of a harness, a system text, or results may stand after those of a user.
+    if (role === 'assistant') endsInUserMessage = false
     if (hasResults) {
       tools ??= new Map(newest && conversation.calls(newest.index).map(({ id, name }) => [id, name]))
       resultBytes = withResults(resultBytes, conversation, index, tools)

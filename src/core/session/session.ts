@@ -224,7 +224,7 @@ export interface Thread {
   readonly placed?: Hash | undefined
   /** The run as it is if a user message between its steps, which seemed to end it, is a harness's. */
   readonly interrupted?: { readonly run: Run; readonly loopState: LoopState | undefined } | undefined
-  /** How many of its newest requests, one after the other, ended in a user message after results; unset means none. */
+  /** How many of its newest requests, one after the other, had a user's words after a newest answer with calls. */
   readonly midSteps?: number | undefined
   /** The newest answers with calls that its client got, oldest first. */
   readonly relayed?: readonly RelayedAnswer[] | undefined
