@@ -124,7 +124,7 @@ async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, 
   if (isCompacted || (conversation.isCompacted && stored?.previous === undefined))
     facts = { ...facts, isCompacted: true }
   else if (stored?.previous !== undefined)
-    facts = withPrevious(facts, conversation, presentable(stored.previous), !stored.isConversation)
+    facts = withPrevious(facts, conversation, presentable(stored.previous), stored.isConversation)
   const lost = (fault: unknown) => throwAtLimit(exchange, json, fault)
   const sought = await findSession(services, headers, tenant, asked, facts, lost)
   const found = await inTree(exchange, conversation, sought)

@@ -133,6 +133,20 @@ describe.each([{ stream: false }, { stream: true }])(
       expect(steps[3]?.headers.get('x-governor-loop')).toBe('repetition;count=3')
     })
 
+    it('begins a run with each human message to a conversation object, also with the same words', async () => {
+      const { url } = await startBoth(
+        ({ items = [] }) => (items.at(-1)?.['role'] === 'user' ? { calls: [search] } : { text: 'Done.' }),
+        { budget: { max_iterations: 3 } },
+      )
+      const steps: ResponseStep[] = []
+      const body = { conversation: { id: 'conv_2' } }
+      for (let at = 0; at < 4; at++) {
+        const asked = await callResponses(url, { ...body, input: [user('Go on.')] }, { stream })
+        steps.push(asked, await callResponses(url, { ...body, input: outputs(asked) }, { stream }))
+      }
+      expect(steps.map(iteration)).toEqual(Array(4).fill(['1/3', '2/3']).flat())
+    })
+
     it('is recognized when the client refers to earlier items by id', async () => {
       const { url } = await startBoth(({ items = [] }) => ({ reasoning: `${items.length}`, calls: [search] }))
       const steps: ResponseStep[] = []

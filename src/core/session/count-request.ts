@@ -420,7 +420,7 @@ function threadAfter(
   // A request that was counted before may be older than the newest one.
   if (from && retryOf(from.run, facts))
     return { ...from, number, run, loopState, isPromptRepeated: facts.isPrompt || from.isPromptRepeated }
-  const { previous, mayFork, endsInUserMessage, messages, assistantHashes } = facts
+  const { previous, isAppended, endsInUserMessage, messages, assistantHashes } = facts
   const newest = assistantHashes.at(-1)
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
@@ -459,7 +459,7 @@ function threadAfter(
     run,
     responses: from?.responses,
     context: from?.context,
-    continuedFrom: previous !== undefined && mayFork ? withIds(continuedFrom, [previous]) : continuedFrom,
+    continuedFrom: previous !== undefined && !isAppended ? withIds(continuedFrom, [previous]) : continuedFrom,
     blockNotice: over ? undefined : repeatsStep ? from?.blockNotice : noticeAfter(from?.blockNotice),
     loopState,
     noticeSent: known?.noticeSent,

@@ -43,8 +43,8 @@ export interface RequestFacts
   readonly asksForCompaction?: boolean | undefined
   /** The id of the response, or of the conversation, that the request continues without sending it. */
   readonly previous: string | undefined
-  /** `previous` is a response, so several requests may continue from it; a conversation has only one end. */
-  readonly mayFork: boolean
+  /** `previous` is a conversation, which has only one end; several requests may continue from a response. */
+  readonly isAppended: boolean
   /** Stands for the assistant message whose calls the first results answer, and which the input does not contain. */
   readonly previousStep: Hash | undefined
   /** Its length. */
@@ -118,7 +118,7 @@ export function factsOf(
     asksForSummary: isSummaryRequest(said, registry),
     asksForCompaction: callCounts.at(-1) !== 0 && countSummaries(said.slice(-1), registry) > 0,
     previous: undefined,
-    mayFork: false,
+    isAppended: false,
     previousStep: undefined,
   }
 }
@@ -174,16 +174,16 @@ export function withPrevious(
   facts: RequestFacts,
   conversation: Conversation,
   previous: string,
-  mayFork: boolean,
+  isAppended: boolean,
 ): RequestFacts {
   const ids = resultsAfter(conversation, -1).map(({ callId }) => callId)
-  if (ids.length === 0) return { ...facts, previous, mayFork }
+  if (ids.length === 0) return { ...facts, previous, isAppended }
   const previousStep = hashOf('goes on', previous, ...ids)
   const isSameRun = facts.userMessageHashes.length === 0 && facts.assistantHashes.length === 0
   return {
     ...facts,
     previous,
-    mayFork,
+    isAppended,
     previousStep,
     assistantHashes: [previousStep, ...facts.assistantHashes],
     callCounts: [ids.length, ...facts.callCounts],

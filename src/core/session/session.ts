@@ -393,9 +393,17 @@ export function usedSinceReset(
   return amountsOf(countsSinceReset(counted), Math.max(0, now - from) / 1_000)
 }
 
-/** Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. */
-export function retryOf(run: Run, { fingerprint }: { readonly fingerprint: string }): RecentRequest | undefined {
-  return run.recentRequests.find((one) => one.fingerprint === fingerprint)
+/**
+ * Returns the recent request of a run that had the same bytes; `undefined` if no recent one had. A request that only
+ * adds to what the provider keeps repeats the newest one alone: behind another one the same bytes say something new.
+ */
+export function retryOf(
+  { recentRequests }: Run,
+  { fingerprint, isAppended }: { readonly fingerprint: string; readonly isAppended?: boolean | undefined },
+): RecentRequest | undefined {
+  const newest = isAppended ? recentRequests.length - 1 : 0
+  const at = recentRequests.findLastIndex((one) => one.fingerprint === fingerprint)
+  return at < newest ? undefined : recentRequests[at]
 }
 
 /** Returns the recent requests of a run with a change of one of them. */

@@ -267,8 +267,8 @@ function branchAfter(shown: ShownAnswer, facts: RequestFacts): Continuation | un
  * the thread has continued from already. Without one, an agent that goes back does not get its budget back.
  */
 function forks({ continuedFrom, run }: Thread, facts: RequestFacts): boolean {
-  const { previous, mayFork, userMessageHashes } = facts
-  if (previous === undefined || !mayFork || userMessageHashes.length === 0) return false
+  const { previous, isAppended, userMessageHashes } = facts
+  if (previous === undefined || isAppended || userMessageHashes.length === 0) return false
   return continuedFrom?.includes(previous) === true && !retryOf(run, facts)
 }
 
