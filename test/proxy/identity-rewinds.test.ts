@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { startBeforeModel } from '../support/governor.ts'
 import { lastSteps, promptAndLast, summarised, whole } from '../support/reducers.ts'
-import { createAgent, keyOf, numberIn, SETTINGS, tableOf } from '../support/shortened-agent.ts'
+import { createAgent, human, keyOf, note, numberIn, SETTINGS, SYSTEM, tableOf } from '../support/shortened-agent.ts'
 import type { Entry } from '../support/transcripts.ts'
 
 /** Sends the history of an agent once more without its newest `back` steps. */
@@ -62,6 +62,30 @@ describe('an agent that goes back again and again', () => {
       const story = `${title}\n${tableOf(agent.seen)}`
       expect.soft(calls, story).toBeLessThanOrEqual(10 + repeats)
       expect.soft(agent.seen.at(-1)?.reason, story).toBe('max_iterations')
+    }
+  })
+})
+
+describe('the message of a human who interrupts an agent', () => {
+  it('begins a run of its own when it is sent again in other bytes', async () => {
+    const { url } = await startBeforeModel({})
+    for (const [title, setting] of SETTINGS) {
+      const key = keyOf({})
+      let others = 0
+      const form = ([system, ...rest]: readonly Entry[]): readonly Entry[] => [
+        system ?? SYSTEM,
+        ...rest.map((entry) =>
+          entry.kind === 'note' ? note(`<system-reminder>${++others}</system-reminder>`) : entry,
+        ),
+      ]
+      const agent = createAgent({ url, ...setting, key, reducer: whole, form })
+      for (let at = 0; at < 4; at++) await agent.step()
+      agent.say(human('Stop that, and look at the other file.'), note(''))
+      await agent.step()
+      agent.replace(rewound(agent.history, 1))
+      for (let at = 0; at < 3; at++) await agent.step()
+      const story = `${title}\n${tableOf(agent.seen)}`
+      expect.soft(agent.seen.map(numberIn), story).toEqual([1, 2, 3, 4, 1, 1, 2, 3])
     }
   })
 })

@@ -17,6 +17,7 @@ import {
   type Branch,
   type Changed,
   isLate,
+  isOfRun,
   limitsInForce,
   loopModeInForce,
   MAX_RECENT_REQUESTS,
@@ -85,14 +86,14 @@ function placeOf(session: Session, request: Request): Place {
     return { run: newRun, isUnknown: true }
   }
   const { dropsHistory, dropsMessage, showsRun, answer, showsMore = false, repeatsStep, cutSteps = 0, branch } = found
-  const { least, newer } = found
+  const { least, newer, asksAgain = false } = found
   const asksBefore = found.asksBefore === true && facts.isByAgent !== true
   if (branch === 'rewind' && answer)
-    return { ...placeAfterRewind(session, found.thread, answer, request), isUnknown: showsMore, least }
+    return { ...placeAfterRewind(session, found.thread, answer, asksAgain, request), isUnknown: showsMore, least }
   // The answer is that of another agent, whose thread begins with it.
   if (branch && answer) {
     const without = { ...found.thread, relayed: found.thread.relayed?.filter((one) => one !== answer) }
-    const run = { ...newRun, counts: { iterations: answer.iteration } }
+    const run = asksAgain ? newRun : { ...newRun, counts: { iterations: answer.iteration } }
     return { run, answer, isUnknown: showsMore, least, other: [found.thread, without] }
   }
   // Other replicas may have ended a run that the store could not confirm: it goes on only where it is shown.
@@ -142,9 +143,11 @@ function placeAfterRewind(
   { threads }: Session,
   { id, branch, interrupted, loopState, run: newest }: Thread,
   answer: RelayedAnswer,
+  asksAgain: boolean,
   { now, operation }: Request,
 ): Omit<Place, 'isUnknown'> {
-  const isBefore = interrupted && !newest.recentRequests.some(({ fingerprint }) => fingerprint === answer.fingerprint)
+  const isBefore = interrupted && !asksAgain && !isOfRun(answer, newest)
+  const made = asksAgain ? 0 : answer.iteration
   const from = isBefore ? interrupted : { run: newest, loopState }
   const root = branch ? branch.root : id
   let { iterations: iteration = 0 } = from.run.counts
@@ -155,12 +158,12 @@ function placeAfterRewind(
     forks++
   }
   // Agents that share a history go on from its newest answer, each for itself.
-  if (answer.isFollowed && iteration === answer.iteration + 1 && forks < MAX_FORKS) iteration = answer.iteration
+  if (answer.isFollowed && iteration === made + 1 && forks < MAX_FORKS) iteration = made
   const { finalAnswer: _, ownEnd: _end, isReported: _reported, stopTries: _tries, question: _asked, ...run } = from.run
   return {
     run: { ...run, id: operation, counts: { ...run.counts, iterations: iteration }, recentRequests: [] },
     answer,
-    branch: isBefore ? undefined : { root, at: now, ahead: iteration - answer.iteration, mayBeRewind: true },
+    branch: isBefore ? undefined : { root, at: now, ahead: iteration - made, mayBeRewind: true },
     loopState: from.loopState,
   }
 }

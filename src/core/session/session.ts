@@ -406,6 +406,11 @@ export function retryOf(
   return at < newest ? undefined : recentRequests[at]
 }
 
+/** Returns whether a relayed answer is that of a recent request of a run. */
+export function isOfRun({ fingerprint }: RelayedAnswer, run: Run): boolean {
+  return retryOf(run, { fingerprint }) !== undefined
+}
+
 /** Returns the recent requests of a run with a change of one of them. */
 export function withRecent(
   { recentRequests }: Run,

@@ -10,7 +10,7 @@
 import { MAX_ASSISTANT_MESSAGES } from '../conversation/transcript.ts'
 import type { Hash } from '../hash.ts'
 import { callsLast, type RequestFacts } from './request-facts.ts'
-import { MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } from './session.ts'
+import { isOfRun, MAX_THREADS, type RelayedAnswer, retryOf, type Session, type Thread } from './session.ts'
 
 /** Milliseconds without requests after which a transcript without known answers continues no thread. */
 const IDLE_MS = 600_000
@@ -32,6 +32,8 @@ export interface Continuation {
   readonly answer?: RelayedAnswer | undefined
   /** The thread has gone on from that answer already. `rewind`: the agent went back; `fork`: it is another agent. */
   readonly branch?: 'rewind' | 'fork'
+  /** The user message at its end began the thread's run, after that answer. */
+  readonly asksAgain?: boolean
   /** It shows several answers that Governor did not relay to the thread. */
   readonly showsMore?: boolean
   /** It has this number in its run, or a higher one: answers that it shows came from other replicas. */
@@ -207,7 +209,8 @@ function continuationAfter({ thread, answer, at, isNewest }: ShownAnswer, facts:
   const showsMore = !isNewest && newer > (thread.run.isDoubted ? 0 : 1)
   const least = !isNewest && thread.run.mayLack ? answer.iteration + newer + 1 : undefined
   const cutSteps = cutStepsIn(thread, facts, answer.isCut ? at - 1 : at) + takenBack(thread, answer)
-  return { thread, answer, isNewRun, asksBefore, dropsMessage, showsRun: true, showsMore, least, cutSteps }
+  const asksAgain = isAfterAnswer && isSameMessage && !isOfRun(answer, thread.run)
+  return { thread, answer, isNewRun, asksBefore, asksAgain, dropsMessage, showsRun: true, showsMore, least, cutSteps }
 }
 
 /**
