@@ -86,6 +86,30 @@ describe.each(Object.entries(WEAK_IDS))('agents whose provider gives as an id %s
   })
 })
 
+describe('agents of one session that say and call the same, without ids', () => {
+  it('are counted apart where their system texts differ', async () => {
+    const { url } = await startBeforeModel(
+      {},
+      withIds(() => ''),
+    )
+    const tasks = ['writer', 'critic', 'reader']
+    const property = fc.asyncProperty(ordersOf(tasks.length, 5), async (order) => {
+      for (const [title, setting] of SETTINGS) {
+        const key = keyOf({ loops: true })
+        const agents = tasks.map((name) => {
+          const agent = createAgent({ url, ...setting, session: 'session', key, reducer: whole })
+          agent.replace([{ kind: 'system', text: `You are a ${name}.` }, human('Find it.')])
+          return agent
+        })
+        for (const at of order) await agents[at]?.step()
+        const story = `${title}, order ${order.join('')}\n${storyOf(agents)}`
+        for (const { seen } of agents) expect.soft(seen.map(numberIn), story).toEqual(upTo(5))
+      }
+    })
+    await fc.assert(property, { numRuns: 3, seed: 38 })
+  })
+})
+
 describe('a transcript that shows the newest calls of an agent is not the agent', () => {
   /** Lets an agent make five requests; returns it. */
   const agentAt = async (url: string, setting: (typeof SETTINGS)[number][1], key: string, more = {}) => {

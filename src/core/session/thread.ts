@@ -81,8 +81,10 @@ export function findThread(session: Session, facts: RequestFacts, name: string, 
   const shown = shownAnswer(threads, facts)
   if (shown && (shown.isNewest || isNextOf(shown))) return branchAfter(shown, facts)
   let best: Fit | undefined
+  const isOfOne = threads.some((thread) => thread.system === system)
   for (const thread of threads) {
-    const fit = fitOf(thread, facts)
+    const isOfOther = isOfOne && thread.system !== system && !thread.changesSystem
+    const fit = isOfOther ? undefined : fitOf(thread, facts)
     if (fit && (!best || isBetter(fit, best))) best = fit
   }
   if (best) return continuationBy(best, facts)
