@@ -41,6 +41,17 @@ describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids w
   })
 
   it('is counted and ended in a loop also if a message at the end of each request comes once', async () => {
+  it('has what it repeats counted anew from what a human says, as one whose ids stay', async () => {
+    const { url } = await startBeforeModel({})
+    const play = async (form?: typeof renewed) => {
+      const agent = agentOf(url, true, form)
+      await runShortened(agent, 20)
+      agent.say(human('Now do the other thing.'))
+      return verdictsOf(await runShortened(agent, agent.seen.length + 20))
+    }
+    expect(await play(renewed)).toEqual(await play())
+  })
+
     const { url } = await startBeforeModel({})
     const stated = (history: readonly Entry[]) => {
       const state = history.length > 2 ? [note(`Messages: ${history.length}.`)] : []

@@ -168,11 +168,11 @@ function firstUnobserved(
   reader.isCut ||= isCut
   // One request follows one answer, whatever became of those before it.
   if (isSameRun && answer && answer === steps.findLast(({ calls }) => calls > 0)) return answer.index
-  if (known) return known.index + 1
   const newest = steps.at(-1)?.index ?? conversation.length
   // The client gave all calls new ids: the history goes on after the newest calls at their place.
   if (isCut && newest > newestIndex && makesNewestCalls(memory, reader, newestIndex)) return newestIndex + 1
-  if (isSameRun && isCut) return newest
+  if (isSameRun && isCut) return Math.max(newest, (known?.index ?? -1) + 1)
+  if (known) return known.index + 1
   // The transcript is unknown: its newest messages are read, and at least its newest response, however large that is.
   let from = conversation.length
   let messages = 0
