@@ -8,6 +8,7 @@ import {
   human,
   keyOf,
   type Model,
+  note,
   numberIn,
   runShortened,
   SETTINGS,
@@ -137,6 +138,31 @@ describe('a compaction on its own', () => {
       const story = `${title}\n${tableOf(agent.seen)}`
       expect.soft(numbers, story).toEqual(numbers.toSorted((a, b) => a - b))
       expect.soft(numbers.at(-1), story).toBeGreaterThanOrEqual(7)
+    }
+  })
+})
+
+describe('an agent whose client names its thread, and whose harness asks for summaries in words of its own,', () => {
+  const ASKED = 'Write down what was done so far.'
+  const model: Model = (request) => (request.text.includes(ASKED) ? { text: 'Much was done.' } : searcher(request))
+
+  it('gets no more than its limit', async () => {
+    const { url } = await startBeforeModel({ budget: { max_iterations: LIMIT } }, model)
+    for (const [title, setting] of SETTINGS) {
+      const headers = { 'thread-id': 'one' }
+      const agent = createAgent({ url, ...setting, key: keyOf({}), reducer: whole, headers })
+      for (let at = 1; at <= LIMIT && agent.seen.at(-1)?.reason === undefined; at++) {
+        await agent.step()
+        if (at % 3 > 0) continue
+        const [system, task] = agent.history
+        const newest = agent.history.findLastIndex(({ kind }) => kind === 'answer')
+        await agent.send([...agent.history, note(ASKED)])
+        if (system && task) agent.replace([system, task, note('Much was done.'), ...agent.history.slice(newest)])
+      }
+      const story = `${title}\n${tableOf(agent.seen)}`
+      // Nothing tells a request for a summary from another step.
+      expect.soft(agent.seen.map(numberIn), story).toEqual([1, 2, 3, 5, 6, 7, 9, 10, 10])
+      expect.soft(agent.seen.at(-1)?.reason, story).toBe('max_iterations')
     }
   })
 })

@@ -40,7 +40,6 @@ describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids w
     expect(verdictsOf(await runShortened(agentOf(url, true, renewed), 20))).toEqual(expected)
   })
 
-  it('is counted and ended in a loop also if a message at the end of each request comes once', async () => {
   it('has what it repeats counted anew from what a human says, as one whose ids stay', async () => {
     const { url } = await startBeforeModel({})
     const play = async (form?: typeof renewed) => {
@@ -52,6 +51,7 @@ describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids w
     expect(await play(renewed)).toEqual(await play())
   })
 
+  it('is counted and ended in a loop also if a message at the end of each request comes once', async () => {
     const { url } = await startBeforeModel({})
     const stated = (history: readonly Entry[]) => {
       const state = history.length > 2 ? [note(`Messages: ${history.length}.`)] : []
@@ -73,5 +73,17 @@ describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids w
     for (let at = 0; at < 3; at++) await agent.step()
     expect(agent.seen.map(numberIn)).toEqual([1, 2, 3, 4, 5, 1, 2, 3])
     expect(verdictsOf(agent.seen)).toEqual(Array(8).fill('allow'))
+  })
+
+  it('has a run of its own for each human message where its client names its thread, also with the same words', async () => {
+    const { url } = await startBeforeModel({ budget: { max_iterations: 3 } })
+    const headers = { 'thread-id': 'one' }
+    const options = { url, dialect, stream: true, reducer: whole, session: 'session', headers, form: renewed }
+    const agent = createAgent({ ...options, key: keyOf({}), task: 'Go on.' })
+    for (let run = 0; run < 3; run++) {
+      await runShortened(agent, agent.seen.length + 4)
+      agent.say(human('Go on.'))
+    }
+    expect(agent.seen.map(({ iteration }) => iteration)).toEqual(Array(3).fill(['1/3', '2/3', '3/3', '3/3']).flat())
   })
 })

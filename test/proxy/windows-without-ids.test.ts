@@ -28,6 +28,8 @@ interface Way {
   readonly isTold?: boolean
   /** Its requests name no session. */
   readonly isUnnamed?: boolean
+  /** Its first message states how far it is, and its requests name its thread. */
+  readonly isStated?: boolean
 }
 
 /** Returns the verdicts of a run, whose requests all differ. */
@@ -38,6 +40,7 @@ async function verdictsOf({
   stream,
   isTold = false,
   isUnnamed = false,
+  isStated = false,
 }: Way): Promise<readonly (string | null)[]> {
   let step = 0
   const script = (request: Parameters<typeof mayCall>[0]): Answer => {
@@ -49,11 +52,13 @@ async function verdictsOf({
     budget: { max_iterations: 25, caution_threshold: 1, warning_threshold: 1 },
   })
   const headers: Record<string, string> = isUnnamed ? {} : { 'x-governor-session': 'mine' }
-  const question: ChatMessage = { role: 'user', content: 'Find it.' }
+  if (isStated) headers['thread-id'] = 'one'
   const verdicts: (string | null)[] = []
   let history: ChatMessage[] = []
   while (verdicts.length < 40) {
     const system = { role: 'system', content: `You search. It is ${isTold ? 1 : verdicts.length % 24}:00 o’clock.` }
+    const content = isStated ? `Find it. Requests so far: ${verdicts.length}.` : 'Find it.'
+    const question: ChatMessage = { role: 'user', content }
     const window = history.slice(-kept * (isTold ? 3 : 2))
     const answer = await callModel(url, [system, question, ...window], { headers, stream })
     verdicts.push(answer.headers.get('x-governor-verdict'))
@@ -78,6 +83,16 @@ describe.each(HABITS)('an agent that searches for %s', (_, habit) => {
   )(
     'and sends $way.kept steps with $beside gets the verdicts of its whole history where calls have $ids',
     async ({ way }) => {
+      const expected = await verdictsOf({ ...way, idAt: (step) => `call_${step}_drawn`, kept: 99 })
+      expect(expected.at(-1)).toBe('stop')
+      expect(await verdictsOf(way)).toEqual(expected)
+    },
+  )
+
+  it.each(IDS)(
+    'and states its work in its first message gets the verdicts of its whole history where its thread has a name and calls have %s',
+    async (_ids, idAt) => {
+      const way = { habit, idAt, kept: 2, stream: true, isStated: true }
       const expected = await verdictsOf({ ...way, idAt: (step) => `call_${step}_drawn`, kept: 99 })
       expect(expected.at(-1)).toBe('stop')
       expect(await verdictsOf(way)).toEqual(expected)

@@ -290,10 +290,9 @@ function fitOf(thread: Thread, facts: RequestFacts): Fit | undefined {
   // A transcript does not show the ids by which a thread has continued from answers that the provider keeps.
   const newest = thread.continuedFrom ? undefined : thread.newest
   const { assistantHashes, iteration } = facts
-  const last = newest === undefined ? -1 : assistantHashes.lastIndexOf(newest)
-  if (newest !== undefined && last === -1) return undefined
-  const at = last - Number(last > 0 && repeatsAnswer(thread, facts))
-  const newer = assistantHashes.length - 1 - at
+  const newer = newest === undefined ? assistantHashes.length : newerThan(thread, facts)
+  if (newer === undefined) return undefined
+  const at = assistantHashes.length - 1 - newer
   const known = thread.userMessageHashes
   const shown = facts.userMessageHashes
   // A system text that changes with each request states the time.
@@ -350,6 +349,14 @@ function repeatsAnswer(thread: Thread, { assistantHashes, messages }: RequestFac
   return messages >= (thread.messages ?? 0) && !isReleased(thread)
 }
 
+/** Returns how many answers a transcript shows after the newest one of a thread; `undefined` if it does not show that. */
+function newerThan(thread: Thread, facts: RequestFacts): number | undefined {
+  const { assistantHashes } = facts
+  const last = thread.newest === undefined ? -1 : assistantHashes.lastIndexOf(thread.newest)
+  if (last === -1) return undefined
+  return assistantHashes.length - 1 - last + Number(last > 0 && repeatsAnswer(thread, facts))
+}
+
 /** Returns whether `shown` begins with `count` user messages that end with `known`. */
 function beginsWith(shown: readonly Hash[], known: readonly Hash[], count: number): boolean {
   const from = count - known.length
@@ -404,14 +411,27 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   // A user message beside a history that the provider keeps is new.
   if (previous !== undefined) return { thread, isNewRun: last !== undefined }
   if (facts.isPrompt && thread.newest !== undefined) return { thread, isNewRun: true, dropsHistory: true }
+  const { run, newest, userMessageHashes: known } = thread
+  const asked = thread.endsInUserMessage && newest !== undefined ? known.at(-1) : undefined
+  // What was said after an answer is gone: the harness asked for a summary, or stated something.
+  const isGone = asked !== undefined && !userMessageHashes.includes(asked)
   const shown = shownAnswer([thread], facts)
-  if (shown) return continuationAfter(shown, facts)
+  if (shown) {
+    const found = continuationAfter(shown, facts)
+    return isGone && !found.isNewRun && !isOfRun(shown.answer, run) ? { ...found, dropsMessage: true } : found
+  }
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
-  const isNewRun = last !== undefined && !thread.userMessageHashes.includes(last)
   // Other replicas may have relayed all that it shows.
   const showsMore = mayBeBehind(thread)
-  return { thread, isNewRun, showsMore, cutSteps: cutStepsIn(thread, facts) }
+  const isOver = run.isAnswered === true || run.finalAnswer !== undefined
+  const speaksAfterEnd = isOver && facts.endsInUserMessage && !callsLast(facts)
+  // While a run goes on, new words before its newest answer are a harness's: a summary, or the state of the work.
+  const newer = newerThan(thread, facts)
+  const isBefore = newer !== undefined && newer < facts.iteration - 1
+  const maySpeak = !(isGone && callsLast(facts)) && (isOver || showsMore || !isBefore)
+  const isNewRun = last !== undefined && (speaksAfterEnd || (maySpeak && !known.includes(last)))
+  return { thread, isNewRun, dropsMessage: isGone, showsMore, newer, cutSteps: cutStepsIn(thread, facts) }
 }
 
 /**
