@@ -10,6 +10,7 @@ import {
   note,
   numberIn,
   runShortened,
+  searcher,
   verdictsOf,
 } from '../support/shortened-agent.ts'
 import { DIALECTS, type Entry } from '../support/transcripts.ts'
@@ -85,5 +86,19 @@ describe.each(DIALECTS)('an agent over %s whose client gives all calls new ids w
       agent.say(human('Go on.'))
     }
     expect(agent.seen.map(({ iteration }) => iteration)).toEqual(Array(3).fill(['1/3', '2/3', '3/3', '3/3']).flat())
+  })
+
+  it('is counted as others are where its first request failed and was sent again', async () => {
+    let failures = 3
+    const { url } = await startBeforeModel({}, (request) =>
+      failures-- > 0 ? { status: 503, body: { error: { message: 'busy' } } } : searcher(request),
+    )
+    const stated = (history: readonly Entry[]) =>
+      history.length > 2 ? [...renewed(history), note(`Messages: ${history.length}.`)] : history
+    const agent = agentOf(url, false, stated)
+    expect((await agent.step()).status).toBe(503)
+    while (failures > 0) await agent.step()
+    for (let at = 0; at < 5; at++) await agent.step()
+    expect(agent.seen.slice(-5).map(numberIn)).toEqual([1, 1, 3, 4, 5])
   })
 })

@@ -421,8 +421,12 @@ function threadAfter(
 ): Thread {
   const { known, from, over, midSteps, branch, answer, repeatsStep } = place
   // A request that was counted before may be older than the newest one.
-  if (from && retryOf(from.run, facts))
-    return { ...from, number, run, loopState, isPromptRepeated: facts.isPrompt || from.isPromptRepeated }
+  const before = from && retryOf(from.run, facts)
+  if (before) {
+    // No agent has an answer of one that failed.
+    const isRepeated = facts.isPrompt && before.outcome !== 'released'
+    return { ...from, number, run, loopState, isPromptRepeated: isRepeated || from.isPromptRepeated }
+  }
   const { previous, isAppended, endsInUserMessage, messages, assistantHashes } = facts
   const newest = assistantHashes.at(-1)
   // A provider that keeps the history is sent only what is new.
