@@ -196,13 +196,17 @@ function summarizing(ask: ChatMessage): Script {
     request.json.messages.at(-1)?.content === ask.content ? { text: 'So far: …' } : work(request, number)
 }
 
+const LATER = ['7/300', '8/300', '9/300']
+
 it.each([
   ['unknown words', user('Now sum all of it up.'), ['1/300', '8/300', '9/300']],
   [
     'known words',
     user('You are about to run out of context. Create a handoff summary for the model that will resume this task.'),
-    ['7/300', '8/300', '9/300'],
+    LATER,
   ],
+  ['the words of Claude Code', user('CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nSum it up.'), LATER],
+  ['the words of opencode', user('Provide a detailed prompt for continuing our conversation above.'), LATER],
 ])('a summary that a harness asks for in %s, and puts behind the prompt, keeps the count', async (_, ask, expected) => {
   const summary = user('The conversation so far has been compacted to free up context. So far: …')
   const rest = [SYSTEM, TASK, summary, user('<system-reminder>Go on.</system-reminder>')]
@@ -321,4 +325,20 @@ describe('words of a human that begin like a text of a harness', () => {
       ]),
     ).toEqual(['4/300', '1/300'])
   })
+})
+
+it('a summary that a harness asks for before a reminder, and puts in place of the history, keeps the count', async () => {
+  const ask = user('CRITICAL: Respond with TEXT ONLY. Do NOT call any tools.\n\nSum it up.')
+  const reminder = user('<system-reminder>Keep your list of tasks.</system-reminder>')
+  const summary = user('This session is being continued from a previous conversation. So far: …')
+  const work = runaway()
+  const script: Script = (request, number) =>
+    request.json.messages.at(-2)?.content === ask.content ? { text: 'So far: …' } : work(request, number)
+  const requests = [
+    ...Array.from({ length: 6 }, (_, at) => [SYSTEM, TASK, ...steps(at)]),
+    [SYSTEM, TASK, ...steps(5), ask, reminder],
+    [SYSTEM, summary],
+    [SYSTEM, summary, ...steps(1, () => 'the next one')],
+  ]
+  expect(await iterations(requests, NAMED, {}, script)).toEqual([...upTo(6), ...LATER])
 })

@@ -33,8 +33,8 @@ const anchored = (sources: readonly string[], end = '') =>
 /** The harness texts, prepared for matching. */
 export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 
-/** A harness's text of this kind stands for a history that it replaces. */
-const OF_SUMMARY = /summar|compact|continued from/i
+/** A harness's text of this kind stands for a history that it replaces, or asks for that. */
+const OF_SUMMARY = /summar|compact|continued from|continuing our|TEXT ONLY|state_snapshot/i
 
 /** Prepares harness texts, once per configuration: one expression per kind. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {

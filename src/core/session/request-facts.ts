@@ -39,7 +39,7 @@ export interface RequestFacts
   readonly isByAgent?: boolean | undefined
   /** The last message is the agent's request for a final answer. */
   readonly asksForSummary: boolean
-  /** The last message is the harness's request, in known words, for a summary of a history whose run goes on. */
+  /** It ends in a harness's request, in known words, for a summary of a history whose run goes on. */
   readonly asksForCompaction?: boolean | undefined
   /** The id of the response, or of the conversation, that the request continues without sending it. */
   readonly previous: string | undefined
@@ -116,11 +116,31 @@ export function factsOf(
     isPrompt: users > 0 && users === userMessageHashes.length && promptLength === conversation.length,
     promptLength,
     asksForSummary: isSummaryRequest(said, registry),
-    asksForCompaction: callCounts.at(-1) !== 0 && countSummaries(said.slice(-1), registry) > 0,
+    asksForCompaction: callCounts.at(-1) !== 0 && asksForSummaryOf(conversation, transcript, registry),
     previous: undefined,
     isAppended: false,
     previousStep: undefined,
   }
+}
+
+/**
+ * Returns whether the last message is a request for a summary, in known words of a harness. After an answer other words
+ * may stand behind it.
+ */
+function asksForSummaryOf(
+  conversation: Conversation,
+  { assistantMessages }: TranscriptState,
+  registry: HarnessRegistry,
+) {
+  const last = lastMessage(conversation)
+  const newest = assistantMessages.at(-1)?.index ?? last - 1
+  for (let at = last; at > newest; at--) {
+    if (conversation.role(at) !== 'user') continue
+    const texts = conversation.texts(at)
+    if (countSummaries(at === last && assistantMessages.length === 0 ? texts.slice(-1) : texts, registry) > 0)
+      return true
+  }
+  return false
 }
 
 /** Returns the number of messages, and of the summaries in them that stand beside a human's words in one message. */
