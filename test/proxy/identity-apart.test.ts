@@ -108,6 +108,30 @@ describe('agents of one session that say and call the same, without ids', () => 
     })
     await fc.assert(property, { numRuns: 3, seed: 38 })
   })
+
+  it('begin runs of their own after loops, where an id was that of a blocked call of another agent', async () => {
+    const { url } = await startBeforeModel(
+      {},
+      withIds((_, at) => `call_${at}`),
+    )
+    for (const [title, setting] of SETTINGS) {
+      const key = keyOf({ loops: true, isStubborn: true })
+      const agents = ['writer', 'critic'].map((name) => {
+        const agent = createAgent({ url, ...setting, session: 'session', key, reducer: whole })
+        agent.replace([{ kind: 'system', text: `You are a ${name}.` }, human('Find it.')])
+        return agent
+      })
+      for (const agent of agents) {
+        await runShortened(agent, 10)
+        expect.soft(agent.seen.at(-1)?.reason, `${title}\n${tableOf(agent.seen)}`).toBe('loop_guard')
+        agent.say(human('Find the other thing.'))
+      }
+      const before = agents.map(({ seen }) => seen.length)
+      for (const at of [1, 0, 1, 0]) await agents[at]?.step()
+      const later = agents.map(({ seen }, at) => seen.slice(before[at]).map(numberIn))
+      expect.soft(later, `${title}\n${storyOf(agents)}`).toEqual([upTo(2), upTo(2)])
+    }
+  })
 })
 
 describe('a transcript that shows the newest calls of an agent is not the agent', () => {

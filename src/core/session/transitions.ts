@@ -168,7 +168,9 @@ export function withoutRelayed(session: Session, request: CountedRequest, blocke
   if (!thread?.relayed) return session
   const left: RelayedAnswer[] = []
   for (const answer of thread.relayed) {
-    const callIds = answer.callIds.filter((id) => !blocked.includes(id))
+    // Other answers may have calls of the same ids.
+    const isIts = answer.fingerprint === request.fingerprint
+    const callIds = answer.callIds.filter((id) => !(isIts && blocked.includes(id)))
     if (callIds.length > 0) left.push(callIds.length < answer.callIds.length ? { ...answer, callIds } : answer)
   }
   return withThread(session, thread, { relayed: left.length > 0 ? left : undefined })
