@@ -203,7 +203,7 @@ function readMessagesEvents(events: readonly Json[]): ReadAnswer {
       case 'content_block_delta':
         if (delta['type'] === 'input_json_delta') json += delta['partial_json']
         else if (block)
-          for (const key of ['text', 'thinking', 'signature'])
+          for (const key of ['text', 'thinking', 'signature', 'content'])
             if (delta[key] !== undefined) block[key] = `${block[key] ?? ''}${delta[key]}`
         break
       case 'content_block_stop':
