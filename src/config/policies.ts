@@ -9,14 +9,19 @@ import { withOverride } from './override.ts'
 import type { Config } from './schema.ts'
 import { calendarOf, scopesOf, velocityOf } from './scopes.ts'
 
+/** What a configured text says if it stands for a history, or asks for a summary of one. */
+const OF_HISTORY = /summar|compact|continued from/i
+
 /** Returns the registry of the built-in harness texts and those of the configuration. */
 export function registryOf({ sessions: { scaffolding } }: Config): HarnessRegistry {
   const { tags, prefixes, exact, summary_requests } = scaffolding
-  const rows: HarnessText[] = [...HARNESS_TEXTS]
-  for (const text of tags) rows.push({ match: 'tag', text })
-  for (const row of prefixes) rows.push({ match: 'prefix', ...(typeof row === 'string' ? { text: row } : row) })
-  for (const text of exact) rows.push({ match: 'exact', text })
-  return buildRegistry(rows, [...SUMMARY_REQUESTS, ...summary_requests])
+  const configured: HarnessText[] = [
+    ...tags.map((text) => ({ match: 'tag', text }) as const),
+    ...prefixes.map((row) => ({ match: 'prefix', ...(typeof row === 'string' ? { text: row } : row) }) as const),
+    ...exact.map((text) => ({ match: 'exact', text }) as const),
+  ]
+  const own = configured.map((row) => ({ ...row, ofHistory: OF_HISTORY.test(row.text) }))
+  return buildRegistry([...HARNESS_TEXTS, ...own], [...SUMMARY_REQUESTS, ...summary_requests])
 }
 
 type Camel<Key extends string> = Key extends `${infer First}_${infer Rest}` ? `${First}${Capitalize<Camel<Rest>>}` : Key

@@ -17,6 +17,8 @@ export interface HarnessText {
   readonly text: string
   /** Where a prefix's text ends, letter by letter: words after it are a human's; all are, if it is missing. */
   readonly end?: string | undefined
+  /** It stands for a history that it replaces, or asks for a summary of one. */
+  readonly ofHistory?: boolean | undefined
 }
 
 /** A word of at most 80 characters, which `{}` stands for. */
@@ -33,9 +35,6 @@ const anchored = (sources: readonly string[], end = '') =>
 /** The harness texts, prepared for matching. */
 export type HarnessRegistry = Readonly<ReturnType<typeof buildRegistry>>
 
-/** A harness's text of this kind stands for a history that it replaces, or asks for that. */
-const OF_SUMMARY = /summar|compact|continued from|continuing our|TEXT ONLY|state_snapshot/i
-
 /** Prepares harness texts, once per configuration: one expression per kind. */
 export function buildRegistry(harnessTexts: readonly HarnessText[], summaryRequests: readonly string[]) {
   const sources: Record<Exclude<HarnessText['match'], 'tag'>, string[]> = {
@@ -46,9 +45,9 @@ export function buildRegistry(harnessTexts: readonly HarnessText[], summaryReque
   }
   const ended: string[] = []
   const ofSummary: string[] = []
-  for (const { match, text, end } of harnessTexts) {
+  for (const { match, text, end, ofHistory } of harnessTexts) {
     const source = folded(text)
-    if (match !== 'human' && OF_SUMMARY.test(text)) ofSummary.push(match === 'tag' ? `<${source}(?:>|\\s)` : source)
+    if (ofHistory) ofSummary.push(match === 'tag' ? `<${source}(?:>|\\s)` : source)
     if (match === 'tag') {
       const name = escaped(text.trim().replace(/>[\s\S]*/, ''))
       ended.push(`<${source}(?:>|\\s)[\\s\\S]*?</${name}>`)
