@@ -82,13 +82,16 @@ const LOOK_ALIKES: readonly Omit<Row, 'means'>[] = [
     text: anyOf`
       \bbudget (?:has been |was |is )?exceeded\b
       \b(?:key|team|user|account|session)\b[^.\n]{0,40}\btoken budget\b`,
-    unless: /\b(?:context|prompt|input|model)\b/,
+    unless: /\b(?:context|prompt|input|model|messages|conversation|chat|history|sequence|kv)\b/,
   },
   {
     id: 'thinking-budget',
     source: 'DashScope, Anthropic and Gemini: the budget of thinking is a parameter',
     text: /\b(?:thinking|reasoning)[ _.]{0,3}(?:enabled\.)?budget|\bbudget_?tokens\b/,
-    unless: /\bcontext\b|\bprompt\b|\binput (?:tokens|length)\b/,
+    // Beside something else that is too large, or in advice, it is not what the error is about.
+    unless: anyOf`
+      \b(?:context|prompt|messages|conversation|sequence)\b|\binput (?:tokens|length)\b
+      (?:\b(?:and|or|plus|reduce|lower|decrease|disable)|\+) (?:the |your )?(?:thinking|reasoning)\b`,
   },
   {
     id: 'rate-limit',
