@@ -11,6 +11,7 @@ import { temporaryFolder } from '../support/process.ts'
 import { runaway } from '../support/provider.ts'
 
 const DAY = 86_400_000
+const NOON = Date.parse('2026-11-27T12:00:00Z')
 const models = [{ model: '*', price: { input: 90, output: 100 } }]
 const NAMES = [
   'claude-opus-4-5',
@@ -45,7 +46,7 @@ function month(sessions: number): string {
         price_known: at !== 1,
         tools: [{ tool: 'read_file', input: input / 4, cost_usd: input / 80_000 }],
       }
-      text += `${JSON.stringify({ time: new Date(Date.now() - day * DAY).toISOString(), ...who, ...amounts, cost_usd: input / 20_000 })}\n`
+      text += `${JSON.stringify({ time: new Date(NOON - day * DAY).toISOString(), ...who, ...amounts, cost_usd: input / 20_000 })}\n`
     }
   return text
 }
@@ -53,15 +54,18 @@ function month(sessions: number): string {
 function startWith(text: string, config: object = {}) {
   const journal = join(temporaryFolder(), 'usage.jsonl')
   writeFileSync(journal, text)
-  return startBoth(runaway(), { usage: { journal }, models, ...config })
+  return startBoth(runaway(), { usage: { journal }, models, ...config }, { now: () => NOON })
 }
+
+/** Opens a page whose clock shows what that of Governor shows. */
+const openAt = (url: string, options: object = {}) => openPage(url, { at: NOON, ...options })
 
 describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
   afterAll(closeBrowser)
 
   it('shows a month by model, client, key, session, tool and day, fits any screen, and has nothing that axe finds wrong', async () => {
     const { url } = await startWith(month(12), { budget: { day: { max_cost_usd: 40 }, time_zone: 'UTC' } })
-    const { page, problems } = await openPage(`${url}/governor/`, { bypassCSP: true })
+    const { page, problems } = await openAt(`${url}/governor/`, { bypassCSP: true })
     await page.getByRole('link', { name: 'Usage' }).click()
     const rows = page.locator('.sums tbody tr')
     await rows.filter({ hasText: 'claude-opus-4-5' }).waitFor()
@@ -86,7 +90,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
       ['key', 'without a name'],
       ['session', 'task'],
       ['tool', 'read_file'],
-      ['day', new Date().toLocaleDateString('sv')],
+      ['day', new Date(NOON).toLocaleDateString('sv')],
     ] as const) {
       await page.getByRole('link', { name: by, exact: true }).click()
       await rows.first().getByText(first).waitFor()
@@ -104,7 +108,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
 
   it('gives all groups as a CSV file', async () => {
     const { url } = await startWith(month(2))
-    const { page, problems } = await openPage(`${url}/governor/#/usage/model/30`)
+    const { page, problems } = await openAt(`${url}/governor/#/usage/model/30`)
     const coming = page.waitForEvent('download')
     await page.getByRole('button', { name: 'Download CSV' }).click()
     const file = await coming
@@ -117,7 +121,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
 
   it('shows a month with 1,000 sessions a day, the dearest hundred by name', async () => {
     const { url } = await startWith(month(1_000))
-    const { page, problems } = await openPage(`${url}/governor/#/usage/session/30`)
+    const { page, problems } = await openAt(`${url}/governor/#/usage/session/30`)
     await page.getByText('29900 others').waitFor()
     expect(await page.locator('.sums tbody tr').count()).toBe(101)
     expect(await page.locator('.sums tfoot').textContent()).toMatch(/^Total30000120000/)
@@ -127,7 +131,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
 
   it('says that nothing was used, and how to keep a journal where there is none', async () => {
     const empty = await startWith('')
-    const { page } = await openPage(`${empty.url}/governor/#/usage`)
+    const { page } = await openAt(`${empty.url}/governor/#/usage`)
     await page.getByText('Nothing was used in these 30 days').waitFor()
     await picture(page, 'usage-empty')
     await runAgent(empty.url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
@@ -135,7 +139,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
     await page.locator('.sums tbody tr').first().waitFor()
     await picture(page, 'usage-one')
     const off = await startBoth(runaway())
-    const { page: other, problems } = await openPage(`${off.url}/governor/#/usage`)
+    const { page: other, problems } = await openAt(`${off.url}/governor/#/usage`)
     await other.getByText('Start Governor with --journal FILE').waitFor()
     await picture(other, 'usage-off')
     expect(problems.filter((text) => !text.includes('404'))).toEqual([])
@@ -149,7 +153,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
       const { budget } = (await ask(url, '/governor/budget')).json as { budget: { max: { cost_usd: number } }[] }
       return budget[0]?.max.cost_usd
     }
-    const { page, problems } = await openPage(`${url}/governor/#/usage`)
+    const { page, problems } = await openAt(`${url}/governor/#/usage`)
     await page.getByRole('button', { name: 'Raise the limit of cost today, all' }).click()
     const dialog = page.getByRole('dialog')
     await dialog.getByLabel('Dollars 0.02 →').fill('0.5')
@@ -172,7 +176,7 @@ describe.skipIf(isWithoutBrowser)('the page Usage in a browser', () => {
   it('says why a limit is not raised, and not that Governor is out of reach', async () => {
     const { url } = await startWith('', { budget: { day: { max_cost_usd: 1 }, time_zone: 'UTC' } })
     await runAgent(url, START, { headers: { 'x-governor-session': 'one' }, max: 1 })
-    const { page } = await openPage(`${url}/governor/`)
+    const { page } = await openAt(`${url}/governor/`)
     await page.locator('.head-line button').click()
     await page.getByRole('dialog').getByLabel('Dollars 1.00 →').fill('9000000000000')
     await page.keyboard.press('Enter')

@@ -43,15 +43,19 @@ export async function closeBrowser(): Promise<void> {
   await (await open)?.close()
 }
 
-/** Opens a page of its own; with `clock`, the test may move its time. `problems` holds what its console and its policies complained about. */
+/**
+ * Opens a page of its own; with `clock`, the test may move its time; `at`: what its clock shows throughout. `problems`
+ * holds what its console and its policies complained about.
+ */
 export async function openPage(
   url: string,
-  { clock = false, ...options }: BrowserContextOptions & { readonly clock?: boolean } = {},
+  { clock = false, at, ...options }: BrowserContextOptions & { readonly clock?: boolean; readonly at?: number } = {},
 ): Promise<{ readonly page: Page; readonly problems: string[] }> {
   const context = await (await launch()).newContext({ ...options })
   onTestFinished(() => context.close())
   const page = await context.newPage()
   if (clock) await page.clock.install()
+  if (at !== undefined) await page.clock.setFixedTime(at)
   const problems: string[] = []
   page.on('console', (message) => {
     if (message.type() === 'error' && !message.text().includes('401')) problems.push(message.text())
