@@ -122,7 +122,7 @@ export async function report({ flags }: Call, terminal: Terminal): Promise<numbe
   if (!isNameIn(BY, by)) throw new UsageError(`--by ${by}: expected ${namesOf(BY).join(', ')}`)
   const from = since === undefined ? 0 : timeOf('since', since)
   const to = until === undefined ? Number.POSITIVE_INFINITY : timeOf('until', until)
-  if (to < from) throw new UsageError(`--until ${until} is before --since ${since}`)
+  if (to <= from) throw new UsageError(`--until ${until} is before --since ${since}`)
   const { journal } = loadConfig(flags, terminal.env).config.usage
   const path = journal || DEFAULT_JOURNAL
   // Days that nobody asked for by name say who worked, and with which models.
