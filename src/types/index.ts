@@ -93,8 +93,8 @@ function endInHeaders(headers: unknown): GovernorEnd | undefined {
  * Returns how Governor ended the run of a response; `undefined` if the run goes on. Takes a completion, a message, a
  * chunk or an event of a stream, a result of the Vercel AI SDK (or its awaited `response`), of Mastra or of OpenAI
  * Agents, a response of the Google GenAI SDK, a message of LangChain that holds its raw response, and headers or a
- * `Response` of fetch. Reads the body where it can see it. Headers have state and reason, and only those of a response that is not streamed say whether
- * it has an answer: compare `has_final_answer` with `false`.
+ * `Response` of fetch. Reads the body where it can see it. Headers have state and reason, and only those of a response
+ * that is not streamed say whether it has an answer: compare `has_final_answer` with `false`.
  */
 export function governorOf(response: unknown): GovernorEnd | undefined {
   let inHeaders: GovernorEnd | undefined
