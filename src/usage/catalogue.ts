@@ -141,7 +141,7 @@ interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */
   readonly isConfigured: boolean
-  /** US dollars for a search of the web by the provider. */
+  /** US dollars for a search of the web by the provider; 0 with a configured price, which is the whole price. */
   readonly perSearch: number
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
@@ -219,7 +219,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const now: KnownModel = {
         price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
-        perSearch: library && entry ? searchPrice(library, entry) : 0,
+        perSearch: library && entry && !price ? searchPrice(library, entry) : 0,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -290,7 +290,7 @@ export function costOf(
   const asked = catalogue.modelAt(model, upstream)
   // The model that the response names counts, once that has a price.
   const named = bill.model ? catalogue.modelAt(bill.model, upstream) : asked
-  const { price = asked.price } = named.isConfigured || !asked.isConfigured ? named : asked
+  const { price, perSearch } = named.price && (named.isConfigured || !asked.isConfigured) ? named : asked
   if (price) {
     const region = !bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL
     const { ofOthers } = usage
@@ -298,7 +298,7 @@ export function costOf(
     const others = ofOthers?.reduce((sum, part) => sum + priceAt(part.model)(part), 0) ?? 0
     const all = price(ofOthers ? withoutOthers(usage) : usage) + others
     const ofTokens = all * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region
-    return { cost: ofTokens + (bill.searches ?? 0) * (named.perSearch || asked.perSearch) }
+    return { cost: ofTokens + (bill.searches ?? 0) * perSearch }
   }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))

@@ -144,8 +144,9 @@ describe('the cost of a response', () => {
     ['a tenth more in a region', { region: 'us' }, 'claude-opus-4-6', 5.5],
     ['no more in all regions', { region: 'global' }, 'claude-opus-4-6', 5],
     ['a cent more for each search of the web', { searches: 3, tier: 'flex' }, 'gpt-5', 0.625 + 0.03],
+    ['the configured price, whatever was searched', { searches: 3 }, 'gpt-5-mini', 1],
   ])('is %s', async (_, bill, model, dollars) => {
-    const catalogue = await loaded([{ model: 'cheap', ...cheap }])
+    const catalogue = await loaded(['cheap', 'gpt-5-mini'].map((name) => ({ model: name, ...cheap })))
     const upstream = model.startsWith('claude') ? ANTHROPIC : OPENAI
     expect(await costOf(usage, bill, catalogue, model, upstream, false)).toEqual({ cost: expect.closeTo(dollars) })
   })
