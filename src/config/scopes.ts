@@ -17,7 +17,8 @@ for (const name of TIME_LIMITS) {
 }
 
 /** Headers that hold a key, which would stand in the API and the log. */
-const CREDENTIALS = /(?:authorization|cookie|api[-_]?key|token|secret|password)$/i
+const CREDENTIALS =
+  /(?:auth(?:orization)?|cookie|(?:api|access|auth|subscription|functions)[-_]?key|token|jwt|secret|password|credentials?)$/i
 
 const SUBJECTS = 'all, credential, key, model, upstream, or header: and the name of a header, such as header:x-team'
 

@@ -29,6 +29,8 @@ describe('limits of scopes of time', () => {
     [{ day: { max_runs: 1, per: 'team' } }, /budget\.day\.per: found "team": expected one of all, credential, key/],
     [{ day: { max_runs: 1, per: 'header:Authorization' } }, /budget\.day\.per: .*for a header with a key: credential/],
     [{ day: { max_runs: 1, per: 'header:X-User-Token' } }, /budget\.day\.per: .*for a header with a key: credential/],
+    [{ day: { max_runs: 1, per: 'header:Helicone-Auth' } }, /budget\.day\.per: .*for a header with a key: credential/],
+    [{ day: { max_runs: 1, per: 'header:Ocp-Apim-Subscription-Key' } }, /budget\.day\.per: .*with a key: credential/],
     [{ day: [{ max_runs: 1 }, { max_cost_usd: 2 }] }, /budget\.day\.1\.per: .*there is one already/],
     [{ day: 20 }, /budget\.day: found 20/],
     [{ time_zone: 'Mars/Olympus' }, /budget\.time_zone: found "Mars\/Olympus": no such time zone/],
