@@ -234,6 +234,25 @@ describe.skipIf(isWithoutBrowser)('the live page in a browser', () => {
     expect(problems).toEqual([])
   })
 
+  it('shows in forced colours, too, which session and which group are chosen, and how full a limit is', async () => {
+    const { url } = await startBoth(stuck, { budget: { max_iterations: 40 } })
+    for (const name of ['one', 'two']) await runAgent(url, START, { ...named(name), max: 2 })
+    const { page, problems } = await openPage(`${url}/governor/#one`, { forcedColors: 'active' })
+    await page.locator('#detail .facts').waitFor()
+    // Forced colours drop backgrounds and shadows, unless they do not adjust them.
+    const shown = (of: string) =>
+      page.evaluate(`Array.from(document.querySelectorAll('${of}'), (one) => {
+      const { outlineStyle, forcedColorAdjust } = getComputedStyle(one)
+      return outlineStyle !== 'none' || forcedColorAdjust === 'none'
+    })`)
+    expect(await shown('#list tbody tr[aria-current="true"]')).toEqual([true])
+    expect(await shown('#list tbody tr[aria-current="false"]')).toEqual([false])
+    expect(await shown('#filters button')).toEqual([true, false])
+    expect(await shown('#list .bar, #list .bar i')).toEqual([true, true, true, true])
+    await picture(page, 'forced-colors')
+    expect(problems).toEqual([])
+  })
+
   it('cuts no name in a question on a phone', async () => {
     const { url } = await startBoth(runaway())
     const name = 'W'.repeat(120)
