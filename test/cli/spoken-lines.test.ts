@@ -177,6 +177,8 @@ describeWith('tmux', 'governor on a terminal', () => {
   })
 
   it('gives all its lines one clock, that of the place where it runs', async () => {
+    const here = () => new Date().toLocaleTimeString('en-GB', { timeZone: 'Asia/Kathmandu' }).slice(0, 4)
+    const began = here()
     const provider = await startProvider(runaway())
     onTestFinished(() => provider.close())
     const port = await freePort()
@@ -188,8 +190,6 @@ describeWith('tmux', 'governor on a terminal', () => {
     await (await fetch(`${url}/gone/v1/models`)).text()
     await runAgent(url, START, { max: 4, headers: { 'x-governor-session': 'one' } })
     await pane.shows('stopped at 2 of 2')
-    const here = () => new Date().toLocaleTimeString('en-GB', { timeZone: 'Asia/Kathmandu' }).slice(0, 4)
-    const began = here()
     const screen = await pane.screen()
     expect(screen).toMatch(/^\S+ request failed: Governor could not get an answer from upstream gone .* refused\./m)
     const times = [...screen.matchAll(/^(\d\d:\d)\d(?::\d\d)? /gm)].map(([, time]) => time)

@@ -397,7 +397,8 @@ describe('a list of sessions in the API', () => {
 
   it('states how many are at work and need a person, and what all cost by the minute and today', async () => {
     const models = [{ model: 'priced', price: { input: 1_000, output: 0 } }]
-    const { url } = await startBoth(runaway(), { models })
+    const noon = new Date().setHours(12, 0, 0, 0)
+    const { url } = await startBoth(runaway(), { models }, { now: () => noon })
     const summary = async () => ((await ask(url, '/governor/sessions?limit=1')).json as { summary: object }).summary
     const nothing = { cost_usd: 0, price_known: true, cost_estimated: false }
     expect(await summary()).toMatchObject({ sessions: 0, at_work: 0, need_you: 0, today: nothing })

@@ -284,7 +284,7 @@ describe('the budget of a named key', () => {
     callModel(url, [{ role: 'user', content: text }], { headers: keyed(key) })
 
   it('ends what goes beyond it, whichever key of the name is sent, in place of the limit of each key', async () => {
-    const budget = { time_zone: 'UTC', day: { per: 'key', max_iterations: 1 } }
+    const budget = { day: { per: 'key', max_iterations: 1 } }
     const { url, provider } = await started(() => ({ text: 'It is 42.' }), { server: { access_keys: OWN }, budget })
     expect((await say(url, 'key-of-anna', 'one')).governor).toBeUndefined()
     expect((await say(url, 'new-key-of-anna', 'two')).governor).toBeUndefined()

@@ -5,7 +5,7 @@ import type { Counts } from '../../src/core/counters.ts'
 import { createLedger, type Place } from '../../src/usage/ledger.ts'
 import { ask } from '../support/admin.ts'
 import { dayAt } from '../support/day-limit.ts'
-import { startGovernor } from '../support/governor.ts'
+import { NOON_ZONE, startGovernor } from '../support/governor.ts'
 import { describeWith } from '../support/programs.ts'
 import { startProvider } from '../support/provider.ts'
 import { openReplica, type Redis, startRedis, startWire } from '../support/redis.ts'
@@ -37,7 +37,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(fc.array(step, { maxLength: 6 }), { maxLength: 12 }), async (rounds) => {
         const all = await replicas(redis, `g${schedules++}:`, [0, 7_200_000, -7_200_000])
-        const place = dayAt(all[0]?.time() ?? 0)
+        const place = dayAt(all[0]?.time() ?? 0, NOON_ZONE)
         const flying: { who: number; held: Counts | undefined; cost: number }[] = []
         let excess = 0
         let largest = 0
@@ -79,7 +79,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const all = await replicas(redis, 'clocks:', [0, 90_000_000, -90_000_000])
     const places: Place[] = []
     for (const one of all) {
-      const place = dayAt(one.time())
+      const place = dayAt(one.time(), NOON_ZONE)
       places.push(place)
       await one.settle(place, { cost: 5 }, undefined)
     }
@@ -97,7 +97,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const redis = await startRedis()
     const [one, other] = await replicas(redis, 'down:', [0, 0])
     if (!one || !other) throw new Error('no replicas')
-    const place = dayAt(one.time())
+    const place = dayAt(one.time(), NOON_ZONE)
     await one.settle(place, { cost: 60 }, undefined)
     await other.settle(place, { cost: 20 }, undefined)
     await one.setLimits(place, { cost: 99 })
@@ -125,7 +125,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const { store } = await openReplica(wire.url, { prefix: 'lost:' })
     const ledger = createLedger(store, Date.now, 'lost')
     onTestFinished(() => ledger.close())
-    const place = dayAt(ledger.time())
+    const place = dayAt(ledger.time(), NOON_ZONE)
     const spend = (cost: number) => ledger.settle(place, { cost }, undefined)
     await spend(1)
     const [key = ''] = (await redis.command('KEYS', 'lost:v:*time_budget*')) as string[]
@@ -159,7 +159,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     const redis = await startRedis()
     const day = [{ max_iterations: 5 }, { per: 'header:x-team', max_iterations: 50 }]
     const models = [{ model: '*', price: { input: 90, output: 100 } }]
-    const config = { store: 'redis', redis: { url: redis.url }, models, budget: { time_zone: 'UTC', day } }
+    const config = { store: 'redis', redis: { url: redis.url }, models, budget: { day } }
     const [one, other] = await Promise.all([startGovernor(provider.url, config), startGovernor(provider.url, config)])
     const post = async (url: string) => {
       const response = await fetch(`${url}/v1/chat/completions`, {
@@ -187,7 +187,7 @@ describeWith('redis-server', 'sums of scopes of time on one Redis', () => {
     onTestFinished(() => provider.close())
     const redis = await startRedis()
     const models = [{ model: '*', price: { input: 90, output: 100 } }]
-    const budget = { time_zone: 'UTC', day: { max_cost_usd: 0.1 } }
+    const budget = { day: { max_cost_usd: 0.1 } }
     const config = { store: 'redis', redis: { url: redis.url, timeout: '5s' }, models, budget }
     const three = await Promise.all([0, 1, 2].map(() => startGovernor(provider.url, config)))
     const ends = await Promise.all(

@@ -8,7 +8,6 @@ const RULE = {
   limits: { cost: 100, tokens: 0, iterations: 0, runs: 0 },
   isObserved: false,
 } as const
-const calendar = createCalendar('UTC')
-
 /** Returns the sum of the day at `time`, in milliseconds since the epoch. */
-export const dayAt = (time: number): Place => placeOf(RULE, calendar.periodOf('day', time), null)
+export const dayAt = (time: number, zone = 'UTC'): Place =>
+  placeOf(RULE, createCalendar(zone).periodOf('day', time), null)

@@ -20,9 +20,9 @@ export interface Running {
 
 type Tree = { [key: string]: unknown }
 
-/** A time zone in which it is about noon: no day, week or month of a limit ends while a test runs. */
 const hour = new Date().getUTCHours()
-const time_zone = `Etc/GMT${hour < 12 ? '-' : '+'}${Math.abs(12 - hour)}`
+/** A time zone in which it is about noon: no day, week or month of a limit ends while a test runs. */
+export const NOON_ZONE = `Etc/GMT${hour < 12 ? '-' : '+'}${Math.abs(12 - hour)}`
 
 /** Starts a Governor for the current test, with `config` as a file would have it. */
 export async function startGovernor(
@@ -38,7 +38,7 @@ export async function startGovernor(
     {
       upstreams: { openai: { url: upstream }, anthropic: { url: upstream }, gemini: { url: upstream } },
       ...config,
-      ...(options.now ? {} : { budget: { time_zone, ...(config['budget'] as Tree | undefined) } }),
+      ...(options.now ? {} : { budget: { time_zone: NOON_ZONE, ...(config['budget'] as Tree | undefined) } }),
       server: { port: 0, ...(config['server'] as Tree | undefined) },
     },
     'test',
