@@ -5,6 +5,7 @@
 
 import type { PriceCalculation, Provider } from '@pydantic/genai-prices'
 import { LRUCache } from 'lru-cache'
+import { tableBy } from '../core/names.ts'
 import { addedTokens, type PromptBytes, type PromptTokens, resultTokens } from '../core/session/result-tokens.ts'
 import type { Thread } from '../core/session/session.ts'
 import { globMatches } from '../core/text/glob.ts'
@@ -259,15 +260,14 @@ export function lacksPrice(catalogue: Catalogue, model: string, upstream: Catalo
   return catalogue.isLoaded && catalogue.modelAt(model, upstream).price === undefined
 }
 
+const PRICED = ['input', 'output', 'cachedInput', 'cacheWrite', 'hourWrite'] as const
+
 /** Returns what of usage is left without the parts that other models used. */
 function withoutOthers({ ofOthers = [], ...all }: TokenUsage): TokenUsage {
-  const left = (key: 'input' | 'output' | 'cachedInput' | 'cacheWrite' | 'hourWrite') =>
-    Math.max(
-      0,
-      ofOthers.reduce((rest, part) => rest - (part[key] ?? 0), all[key] ?? 0),
-    )
-  const cache = { cachedInput: left('cachedInput'), cacheWrite: left('cacheWrite'), hourWrite: left('hourWrite') }
-  return { input: left('input'), output: left('output'), ...cache }
+  return tableBy(PRICED, (key) => {
+    const left = ofOthers.reduce((rest, part) => rest - (part[key] ?? 0), all[key] ?? 0)
+    return Math.max(0, left)
+  })
 }
 
 type Cost = Pick<CallUsage, 'cost' | 'costGap'>
