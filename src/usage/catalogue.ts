@@ -270,7 +270,8 @@ function withoutOthers({ ofOthers = [], ...all }: TokenUsage): TokenUsage {
   })
 }
 
-type Cost = Pick<CallUsage, 'cost' | 'costGap'>
+/** What a response cost in US dollars, or why that is unknown. */
+export type Cost = Pick<CallUsage, 'cost' | 'costGap'>
 
 const NO_PRICE: Cost = { costGap: 'partial' }
 

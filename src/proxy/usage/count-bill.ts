@@ -4,7 +4,7 @@ import type { BudgetPolicy } from '../../core/decide.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { Upstream } from '../../http/upstream.ts'
 import type { Answered as AnsweredEvent, UnpricedHandling } from '../../telemetry/event.ts'
-import { costOf } from '../../usage/catalogue.ts'
+import { type Cost, costOf } from '../../usage/catalogue.ts'
 import type { Answered } from '../../usage/response-observer.ts'
 import { type Exchange, emitFor } from '../begin-exchange.ts'
 import { noteFault } from '../fault.ts'
@@ -13,21 +13,22 @@ import { agentNameOf } from '../session/find-session.ts'
 import { countCharge } from './charge.ts'
 
 /**
- * Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once.
+ * Calls `note` with what an answer used; a second time (`isLater`) with its cost alone, if that is not known at once:
+ * the first time has a promise of it then.
  */
 export function countBill(
   x: Exchange,
   model: string,
   policy: BudgetPolicy,
   { usage, bill = {} }: Answered,
-  note: (usage: CallUsage, isLater: boolean) => void,
+  note: (usage: CallUsage, isLater: boolean, toCome?: Promise<Cost>) => void,
 ): void {
   const { services, charge } = x
   const { upstream } = x.route
   const { catalogue } = services
-  const noteAll = (known: CallUsage, isLater: boolean) => {
+  const noteAll = (known: CallUsage, isLater: boolean, toCome?: Promise<Cost>) => {
     if (charge) countCharge(x, charge, known, isLater)
-    note(known, isLater)
+    note(known, isLater, toCome)
     // If the prices can't be loaded, that was said once for all models.
     if (known.costGap === undefined || !catalogue.isLoaded) return
     const handling = known.costGap === 'estimate' ? 'estimate' : 'warn'
@@ -36,7 +37,7 @@ export function countBill(
   const cost = costOf(usage, bill, catalogue, model, upstream, policy.unknownPrice === 'estimate')
   if (!(cost instanceof Promise)) return noteAll({ cost: undefined, costGap: undefined, ...usage, ...cost }, false)
   const { estimated } = usage
-  noteAll(usage, false)
+  noteAll(usage, false, cost)
   const noteLater = cost.then((later) => noteAll({ input: 0, output: 0, estimated, ...later }, true))
   noteLater.catch((error) => noteFault(services.emit, error))
 }

@@ -22,6 +22,7 @@ import {
   responseBegan,
 } from '../../core/session/transitions.ts'
 import { presentable } from '../../core/text/presentable.ts'
+import { ignore } from '../../core/thrown.ts'
 import type { CallUsage } from '../../core/usage.ts'
 import type { ResponseMetadata } from '../../dialect/dialect.ts'
 import { lengthOf } from '../../http/body.ts'
@@ -29,7 +30,7 @@ import { type Head, isSuccess, type UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
 import { sessionKey } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
-import { promptTokens } from '../../usage/catalogue.ts'
+import { type Cost, promptTokens } from '../../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../../usage/response-observer.ts'
 import { noteUsed } from '../at-limit.ts'
 import { type AsideRequest, type Exchange, emitFor, readForSpan } from '../begin-exchange.ts'
@@ -164,7 +165,7 @@ function noteCompleted(turn: Turn, answer: Answered): void {
   const { upstream } = exchange.route
   const { model } = request.conversation
   const { usage } = answer
-  countBill(exchange, model, policy, answer, (known, isLater) => noteUsage(turn, answer, known, isLater))
+  countBill(exchange, model, policy, answer, (...known) => noteUsage(turn, answer, ...known))
   // An answer that broke off is no iteration; the last answer of a run sees to that itself.
   if (answer.isCut && decision.kind !== 'stop' && decision.kind !== 'self_stop') void giveBackIteration(turn, 200)
   if (answer.text !== undefined) keepAnswer(turn, answer.text, answer)
@@ -182,8 +183,8 @@ function noteCompleted(turn: Turn, answer: Answered): void {
   }
 }
 
-/** Counts what an answer used, and records it. `isLater`: only what became known of its cost. */
-function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean): void {
+/** Counts what an answer used, and records it. `isLater`: only what became known of its cost, which was `toCome`. */
+function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: boolean, toCome?: Promise<Cost>): void {
   const { services, exchange, found, names, state, request, policy, runState, decision } = turn
   const { model } = request.conversation
   const { run, thread, isNewRun, newCalls, usedBySession } = runState
@@ -203,16 +204,42 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   const place = { thread: number, depth, ...of }
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
-  state.recorded = unlessLost(
-    services.emit,
-    record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer),
-    undefined,
-  )
+  if (turn.key) {
+    const recorded = record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer)
+    state.recorded = unlessLost(services.emit, recorded, undefined)
+  } else if (!isLater) state.recorded = unlessLost(services.emit, recordFirst(turn, usage, answer, toCome), undefined)
   if (!isLater) noteUsed(turn, usage)
+}
+
+/** Records a first answer, whose session has no id yet: what waits for a second request has the cost of it too. */
+async function recordFirst(turn: Turn, tokens: CallUsage, answer: Answered, toCome?: Promise<Cost>): Promise<void> {
+  const { request, services, state } = turn
+  const { prompt, relayed } = state
+  const first: FirstAnswer = { askedAt: request.now, usage: tokens, endedAt: services.now() }
+  // That it was asked for says what its conversation is, where no id of a call does.
+  const isKept = toCome !== undefined && relayed === undefined && turn.begun !== undefined
+  if (isKept) await changeUnclaimed(turn, (waiting) => [...waiting.slice(1 - MAX_WAITING), first])
+  const usage = toCome ? { ...tokens, ...(await toCome.catch(ignore)) } : tokens
+  const isSame = ({ askedAt, endedAt }: FirstAnswer) => askedAt === first.askedAt && endedAt === first.endedAt
+  const priced = { ...first, usage }
+  await record(turn, usage, prompt ? countsByTool(prompt, usage) : [], answer, (waiting) =>
+    isKept ? waiting.map((one) => (isSame(one) ? priced : one)) : [...waiting.slice(1 - MAX_WAITING), priced],
+  )
+}
+
+/** Changes the first answers that wait for the second request of a conversation that begins as this one does. */
+async function changeUnclaimed({ services, request, found }: Turn, change: ChangeWaiting): Promise<void> {
+  const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
+  await services.store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({
+    value: change(waiting),
+    result: undefined,
+  }))
 }
 
 /** How many conversations with the same beginning may wait for their second request. */
 const MAX_WAITING = 64
+
+type ChangeWaiting = (waiting: readonly FirstAnswer[]) => readonly FirstAnswer[]
 
 /**
  * Links the id in the head of a response: a client may continue from it at once. Resolves when all processes find it.
@@ -261,16 +288,20 @@ export function callsToCome(emit: Emit, policy: LoopPolicy, thread?: Thread, cal
   return isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, policy) : undefined
 }
 
-/** Records what an answer used and by which ids it can be continued. */
+/**
+ * Records what an answer used and by which ids it can be continued. `wait`: keeps a first answer until a second request
+ * gives its session an id.
+ */
 async function record(
   turn: Turn,
   usage: CallUsage,
   tools: readonly Named<Counts>[],
   metadata: Omit<Answered, 'usage'>,
+  wait: ChangeWaiting = (waiting) => waiting,
 ): Promise<void> {
   const { services, request, runState, found, key, counted, begun, sent, state } = turn
-  const { store, now, quietRuns } = services
-  const { id: response, item, calls = [], isCut } = metadata
+  const { store, quietRuns } = services
+  const { item, calls = [], isCut } = metadata
   // The run goes on with the summary.
   const callsNothing = request.facts.asksForCompaction ? undefined : metadata.callsNothing
   const ids = idsIn(found, metadata)
@@ -296,19 +327,13 @@ async function record(
     if (unlinked.length > 0) await linkResponses(store, found, unlinked)
     return
   }
-  // What an answer cost may come after the answer itself, which is kept already.
-  if (!begun || (response === undefined && usage.input + usage.output === 0)) return
+  if (!begun) return
   // Only the second request shows whether the client continues by the response's id or sends everything again.
   const { relayed } = turn.state
   const known = relayed ? noteRelayed(begun, counted, relayed) : begun
   const claimed = relayed && (await linkCalls(store, found, relayed, noteAnswer(known, counted, answer)))
   if (claimed !== undefined) return countFirst(turn, claimed, known, answer)
-  const first: FirstAnswer = { askedAt: request.now, usage, endedAt: now() }
-  const prompt = promptOf(request.facts, request.facts.transcript.assistantMessages.at(-1)?.hash)
-  await store.updateValue(UNCLAIMED_USAGE, sessionKey(found.tenant, prompt), (waiting) => ({
-    value: [...waiting.slice(1 - MAX_WAITING), first],
-    result: undefined,
-  }))
+  await changeUnclaimed(turn, wait)
   // Clients that refer to earlier items begin with the first item of the first response.
   const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
   const continued = await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
