@@ -13,6 +13,9 @@ export interface TokenUsage {
   readonly cacheWrite?: number | undefined
   /** The part of `cacheWrite` that the cache keeps for an hour. */
   readonly hourWrite?: number | undefined
+  /** The parts of `input`, but for what was read from a cache, and of `output` that are audio. */
+  readonly audioInput?: number | undefined
+  readonly audioOutput?: number | undefined
   /** The part of `output` that the client does not see. */
   readonly reasoning?: number | undefined
   /** The parts of all these that other models used than the one that was asked, such as its advisor. */

@@ -29,6 +29,12 @@ interface Prices {
   readonly cache_write_1h?: number | undefined
 }
 
+/** Those of the package: audio costs as much as text without prices of its own. */
+interface ListedPrices extends Prices {
+  readonly audio_input?: number | undefined
+  readonly audio_output?: number | undefined
+}
+
 /** The configuration of the models that match; what is not configured is unset. */
 export interface ModelSettings {
   readonly model: string
@@ -55,14 +61,18 @@ function cacheParts({ input, cachedInput = 0, cacheWrite = 0, hourWrite = 0 }: T
 /** What a token written for an hour costs, in tokens of input, where nobody states a price of it: Anthropic's. */
 const HOUR_WRITE = 2
 
-function configuredPrice({ input, output, cached_input = input, cache_write, cache_write_1h }: Prices): Price {
+function fixedPrice({ input, output, cached_input = input, cache_write, ...others }: ListedPrices): Price {
+  const { cache_write_1h, audio_input = input, audio_output = output } = others
   const write = cache_write ?? input
   const hourWrite = cache_write_1h ?? (cache_write === undefined ? input : input * HOUR_WRITE)
   return (usage) => {
     const { cached, written, hour } = cacheParts(usage)
     const plain = usage.input - cached - written
     const writing = (written - hour) * write + hour * hourWrite
-    return (plain * input + cached * cached_input + writing + usage.output * output) / PER_MILLION
+    // More than there is at all may be stated.
+    const heard = Math.min(usage.audioInput ?? 0, plain) * (audio_input - input)
+    const spoken = Math.min(usage.audioOutput ?? 0, usage.output) * (audio_output - output)
+    return (plain * input + heard + cached * cached_input + writing + usage.output * output + spoken) / PER_MILLION
   }
 }
 
@@ -74,10 +84,12 @@ function listedPrice({ calcPrice }: Package, { provider, model }: Entry): Price 
   if (!Array.isArray(prices) && !prices['requests_kcount']) {
     const { input_mtok: input, output_mtok: output } = prices
     const { cache_read_mtok: cached_input, cache_write_mtok: cache_write, cache_write_1h_mtok: cache_write_1h } = prices
-    const isFixed = ![cached_input, cache_write, cache_write_1h].some((one) => typeof one === 'object')
+    const { input_audio_mtok: audio_input, output_audio_mtok: audio_output } = prices
+    const others = { cached_input, cache_write, cache_write_1h, audio_input, audio_output }
+    const isFixed = !Object.values(others).some((one) => typeof one === 'object')
     // The same for every prompt at any time, as most are.
     if (typeof input === 'number' && typeof output === 'number' && isFixed)
-      return configuredPrice({ input, output, cached_input, cache_write, cache_write_1h } as Prices)
+      return fixedPrice({ input, output, ...others } as ListedPrices)
   }
   // Tiers by length, times of day, start dates. With only this model, the package does not search all of them again.
   const only: Provider = { ...provider, models: [{ ...model, match: { contains: '' } }] }
@@ -104,7 +116,7 @@ const COMPARED: TokenUsage = { input: PER_MILLION, output: PER_MILLION }
 function dearest(found: Package, settings: readonly ModelSettings[], upstream: CatalogueUpstream): Price | undefined {
   const prices: Price[] = []
   for (const { price, upstream: only = upstream.name } of settings)
-    if (price && only === upstream.name) prices.push(configuredPrice(price))
+    if (price && only === upstream.name) prices.push(fixedPrice(price))
   const provider = providerOf(found, upstream)
   for (const model of provider?.models ?? []) if (provider) prices.push(listedPrice(found, { provider, model }))
   return prices.reduce<Price | undefined>(
@@ -218,7 +230,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const contextWindow = configuredValue(settings, model, upstream.name, 'context_window')
       const entry = library && model !== '' ? find(library, model, upstream) : undefined
       const now: KnownModel = {
-        price: price ? configuredPrice(price) : library && entry && listedPrice(library, entry),
+        price: price ? fixedPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
         perSearch: library && entry && !price ? searchPrice(library, entry) : 0,
         contextWindow: contextWindow ?? entry?.model.context_window,

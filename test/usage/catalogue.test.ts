@@ -124,6 +124,49 @@ describe('a price', () => {
   })
 })
 
+describe('audio', () => {
+  const chat = {
+    choices: [{ index: 0, message: { role: 'assistant', content: 'hello' }, finish_reason: 'stop' }],
+    usage: {
+      prompt_tokens: 1_000_000,
+      completion_tokens: 100_000,
+      prompt_tokens_details: { audio_tokens: 500_000 },
+      completion_tokens_details: { audio_tokens: 50_000, text_tokens: 50_000 },
+    },
+  }
+  const ofAudio = (tokenCount: number) => [{ modality: 'AUDIO', tokenCount }]
+  const gemini = {
+    candidates: [{ content: { role: 'model', parts: [{ text: 'hello' }] }, finishReason: 'STOP' }],
+    usageMetadata: {
+      promptTokenCount: 1_000_000,
+      candidatesTokenCount: 0,
+      cachedContentTokenCount: 500_000,
+      promptTokensDetails: [{ modality: 'TEXT', tokenCount: 300_000 }, ...ofAudio(700_000)],
+      cacheTokensDetails: ofAudio(500_000),
+    },
+  }
+  const tooMuch = {
+    ...chat,
+    usage: { ...chat.usage, prompt_tokens: 500_000, prompt_tokens_details: { audio_tokens: 900_000 } },
+  }
+  const text = { ...chat, usage: { ...chat.usage, completion_tokens_details: {} } }
+  const asked = { messages: START, contents: [{ role: 'user', parts: [{ text: 'hi' }] }] }
+
+  it.each<[string, string, object, number]>([
+    ['prices of its own', 'gpt-audio', chat, 1.25 + 16 + 0.5 + 3.2],
+    ['no more than for the whole prompt', 'gpt-audio', tooMuch, 16 + 0.5 + 3.2],
+    ['the price of text where it has none', 'gpt-4o-audio-preview', text, 3.5],
+    ['prices of its own (Gemini)', 'gemini-2.5-flash', gemini, 0.09 + 0.2 + 0.015],
+  ])('costs %s', async (_, model, body, dollars) => {
+    const { url, until } = await startBoth(() => ({ body }))
+    const path = model.startsWith('gemini') ? `/v1beta/models/${model}:generateContent` : '/v1/chat/completions'
+    const headers = { 'content-type': 'application/json', 'x-governor-session': 'one' }
+    await (await fetch(url + path, { method: 'POST', headers, body: JSON.stringify({ model, ...asked }) })).text()
+    const priced = await until((event) => event.kind === 'answered' && event.usage.cost !== undefined)
+    expect(priced).toMatchObject({ usage: { cost: expect.closeTo(dollars) } })
+  })
+})
+
 describe('the cost of a response', () => {
   const usage = { input: 1_000_000, output: 0 }
   const claude = 'claude-sonnet-4-5'

@@ -1,5 +1,5 @@
 /** Gemini responses that are not rewritten as a stream: what is read of them, and how they end a run. */
-import { type Json, objectIn, parseObject, textOf } from '../../core/json-object.ts'
+import { type Json, objectIn, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { type TokenUsage, withTotal } from '../../core/usage.ts'
 import { applyEdits } from '../../json/edit.ts'
 import { dataFrame } from '../../sse/frames.ts'
@@ -25,6 +25,12 @@ import {
 } from './chunk.ts'
 import { isCall, textOfParts } from './parts.ts'
 
+/** Returns the tokens of audio in the details of a count. */
+function audioIn(details: unknown): number | undefined {
+  const ofAudio = (Array.isArray(details) ? details : []).filter((one) => propertyOf(one, 'modality') === 'AUDIO')
+  return tokens(...ofAudio.map((one) => propertyOf(one, 'tokenCount')))
+}
+
 /** Reads `usageMetadata`; `undefined` if it states no tokens. */
 function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined
@@ -32,11 +38,15 @@ function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
   const total = count('total')
   const [prompt, output, reasoning] = [count('prompt'), count('candidates'), count('thoughts')]
   if (prompt === undefined && output === undefined && total === undefined) return undefined
+  const audio = audioIn(usage['promptTokensDetails'])
+  const cachedAudio = audioIn(usage['cacheTokensDetails']) ?? 0
   const parts = {
     // Results of tools that the provider ran are stated beside the prompt.
     input: (prompt ?? 0) + (count('toolUsePrompt') ?? 0),
     output: (output ?? 0) + (reasoning ?? 0),
     cachedInput: tokens(usage['cachedContentTokenCount']),
+    audioInput: audio && Math.max(0, audio - cachedAudio),
+    audioOutput: audioIn(usage['candidatesTokensDetails']),
     reasoning,
   }
   return withTotal(parts, total)

@@ -72,13 +72,16 @@ export function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
   if (input === undefined && output === undefined && total === undefined) return undefined
   const inputDetail = (name: string) =>
     [usage['prompt_tokens_details'], usage['input_tokens_details']].map((details) => propertyOf(details, name))
-  const outputDetails = [usage['completion_tokens_details'], usage['output_tokens_details']]
+  const outputDetail = (name: string) =>
+    [usage['completion_tokens_details'], usage['output_tokens_details']].map((details) => propertyOf(details, name))
   const parts = {
     input: input ?? 0,
     output: output ?? 0,
     cachedInput: tokens(...inputDetail('cached_tokens'), usage['prompt_cache_hit_tokens'], usage['cached_tokens']),
     cacheWrite: tokens(...inputDetail('cache_write_tokens')),
-    reasoning: tokens(...outputDetails.map((details) => propertyOf(details, 'reasoning_tokens'))),
+    reasoning: tokens(...outputDetail('reasoning_tokens')),
+    audioInput: tokens(...inputDetail('audio_tokens')),
+    audioOutput: tokens(...outputDetail('audio_tokens')),
   }
   return withTotal(parts, total)
 }
