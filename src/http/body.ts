@@ -199,16 +199,25 @@ export function decoderFor(encoding: string, flushes = false): Transform | undef
   return coding?.stream?.({ chunkSize: 65_536, flush: flushes ? coding.flush : undefined })
 }
 
-/** Returns a body without its content coding; or why not, also for more than `max` bytes, where it stops. */
-export async function unpacked(
-  bytes: Buffer,
-  encoding: string | undefined,
-  max: number,
-  lease?: Lease,
-): Promise<Buffer | Unread> {
-  const name = encoding?.trim().toLowerCase() || 'identity'
-  if (name === 'identity') return bytes
-  const decoder = decoderFor(name)
+/** Content codings of one body that are undone. */
+const MAX_CODINGS = 4
+
+/**
+ * Returns a body without its content codings, which `encoding` names in the order in which they were applied; or why
+ * not, also for more than `max` bytes, where it stops.
+ */
+export async function unpacked(bytes: Buffer, encoding: string, max: number, lease?: Lease): Promise<Buffer | Unread> {
+  const listed = encoding.split(',').map((one) => one.trim().toLowerCase())
+  const codings = listed.filter((one) => one !== '' && one !== 'identity')
+  if (codings.length > MAX_CODINGS || !codings.every(isReadable)) return 'unknown_encoding'
+  let plain: Buffer | Unread = bytes
+  for (const coding of codings.reverse())
+    if (Buffer.isBuffer(plain)) plain = await withoutCoding(plain, coding, max, lease)
+  return plain
+}
+
+async function withoutCoding(bytes: Buffer, coding: string, max: number, lease?: Lease): Promise<Buffer | Unread> {
+  const decoder = decoderFor(coding)
   if (!decoder) return 'unknown_encoding'
   const pieces: Buffer[] = []
   let length = 0

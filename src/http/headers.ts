@@ -52,9 +52,9 @@ export function valuesOf(headers: RawHeaders, name: string): string[] {
   return values
 }
 
-/** Returns the content coding of a body, in lower case; `identity` if it has none. */
+/** Returns the content coding of a body, or a list of several, in lower case; `identity` if it has none. */
 export function contentEncoding(headers: RawHeaders): string {
-  return headerOf(headers, 'content-encoding')?.trim().toLowerCase() || 'identity'
+  return valuesOf(headers, 'content-encoding').join(',').trim().toLowerCase() || 'identity'
 }
 
 /** Returns true if a body has a transfer coding that Node's parser leaves in its bytes: it undoes the chunks alone. */

@@ -27,7 +27,7 @@ import type { GuardEnd } from '../core/terminal.ts'
 import { presentable } from '../core/text/presentable.ts'
 import type { Dialect, DialectRequest } from '../dialect/dialect.ts'
 import { type Lease, type Unread, unpacked } from '../http/body.ts'
-import { headerOf } from '../http/headers.ts'
+import { contentEncoding } from '../http/headers.ts'
 import { idOf, type Link, type SessionKey, sessionKey } from '../store/store.ts'
 import { runEnded } from '../telemetry/event.ts'
 import { lacksPrice } from '../usage/catalogue.ts'
@@ -90,8 +90,7 @@ type Evaluated = Turn | PausedRequest | Unread | undefined
 async function evaluateOnce(exchange: Exchange, dialect: Dialect, body: Buffer, lease?: Lease): Promise<Evaluated> {
   const { services, route } = exchange
   const { headers } = exchange.client.head
-  const encoding = headerOf(headers, 'content-encoding')
-  const json = encoding ? await unpacked(body, encoding, services.maxGuardedBody, lease) : body
+  const json = await unpacked(body, contentEncoding(headers), services.maxGuardedBody, lease)
   if (!Buffer.isBuffer(json)) return json
   const tenant = tenantOf(headers, route, services)
   // No tenant can learn by timing which bytes another one has sent.

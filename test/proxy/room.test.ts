@@ -1,6 +1,7 @@
 /** Bodies with and without room in the buffer budget, over real sockets. */
 import { createHash, randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import http from 'node:http'
 import { setImmediate } from 'node:timers/promises'
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, it, onTestFinished } from 'vitest'
@@ -176,12 +177,14 @@ describe('a compressed body', () => {
   const bomb = Buffer.alloc(3 * 1024 * 1024, 0x20)
 
   it.each<[string, string, Buffer]>([
-    ['unknown_encoding', 'gzip, gzip', gzipSync(gzipSync(body))],
+    ['unknown_encoding', 'x-odd, gzip', gzipSync(Buffer.from('\x01'))],
+    ['unknown_encoding', 'gzip,'.repeat(5), Buffer.from(body)],
     ['unknown_encoding', 'x-odd', Buffer.from('\x01')],
     ['unreadable_body', 'gzip', Buffer.from(body)],
     ['unreadable_body', 'gzip', gzipSync(body).subarray(0, 30)],
     ['body_too_large', 'gzip', gzipSync(bomb)],
     ['body_too_large', 'br', brotliCompressSync(bomb)],
+    ['body_too_large', 'gzip, br', brotliCompressSync(gzipSync(bomb))],
   ])('that cannot be evaluated is relayed and counted as %s: %s', async (reason, coding, bytes) => {
     const provider = await serve((request, response) => {
       request.resume().once('end', () => response.end('{}'))
@@ -194,6 +197,27 @@ describe('a compressed body', () => {
     expect(events).toContainEqual({ kind: 'failed_open', reason })
     const metrics = await fetch(`${url}/metrics`).then((told) => told.text())
     expect(metrics).toMatch(new RegExp(`governor_failed_open_total\\{reason="${reason}"[^}]*\\} 1`))
+  })
+
+  it.each<[string, string[]]>([
+    ['one field', ['gzip, identity, br']],
+    ['two fields', ['GZIP', 'br']],
+  ])('is guarded through several codings, named in %s, and goes on as it came', async (_, codings) => {
+    const coded = brotliCompressSync(gzipSync(body))
+    const got: Buffer[] = []
+    const provider = await serve(async (request, response) => {
+      for await (const chunk of request) got.push(chunk as Buffer)
+      response.end('{}')
+    })
+    onTestFinished(() => provider.close())
+    const { url, events } = await startGovernor(provider.url)
+    const headers = { 'Content-Encoding': codings }
+    const request = http.request(`${url}/v1/chat/completions`, { method: 'POST', headers }).end(coded)
+    const [response] = (await once(request, 'response')) as [http.IncomingMessage]
+    await once(response.resume(), 'end')
+    expect(response.headers['x-governor-verdict']).toBe('allow')
+    expect(events.filter(({ kind }) => kind === 'failed_open')).toEqual([])
+    expect(Buffer.concat(got)).toEqual(coded)
   })
 
   it('is decompressed only as far as there is room', async () => {

@@ -1,7 +1,7 @@
 /** Makes one response for the client from one upstream response or several; calls are held until judged. */
 import type { BufferedCalls } from '../../dialect/dialect.ts'
 import { decoded, type Lease } from '../../http/body.ts'
-import { contentEncoding, headerOf } from '../../http/headers.ts'
+import { contentEncoding } from '../../http/headers.ts'
 import type { Head } from '../../http/upstream.ts'
 import {
   chunksOf,
@@ -105,7 +105,7 @@ export function bodyFilter({ dialect, services, sent }: Turn, client: ClientStre
         newest ??= { response, head, raw, body: raw, rest }
         return undefined
       }
-      const body = await decoded(raw, headerOf(head.headers, 'content-encoding'), max, lease)
+      const body = await decoded(raw, contentEncoding(head.headers), max, lease)
       const buffered = body && dialect.readAnswer(body)?.buffered
       // The run cannot continue from a response that cannot be read.
       if (newest && !buffered) return undefined

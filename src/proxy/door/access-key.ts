@@ -8,7 +8,7 @@ import { DIALECTS } from '../../dialect/index.ts'
 import { leaseFor, readBody, streamOf, unpacked } from '../../http/body.ts'
 import { reply } from '../../http/client.ts'
 import { clientKeysOf } from '../../http/credentials.ts'
-import { headerOf, type RawHeaders } from '../../http/headers.ts'
+import { contentEncoding, type RawHeaders } from '../../http/headers.ts'
 import { segmentsOf } from '../../http/urls.ts'
 import type { Exchange } from '../begin-exchange.ts'
 import type { Services } from '../services.ts'
@@ -84,7 +84,7 @@ export async function allowedBody(x: Exchange): Promise<Buffer | Readable | unde
   const { headers } = client.head
   const read = await readBody(client, services.maxGuardedBody, leaseFor(services.buffers, client))
   const json = Buffer.isBuffer(read)
-    ? await unpacked(read, headerOf(headers, 'content-encoding'), services.maxGuardedBody)
+    ? await unpacked(read, contentEncoding(headers), services.maxGuardedBody)
     : undefined
   try {
     const isAllowed =

@@ -2,7 +2,7 @@
 import { isWindow, windowAfterListing } from '../../core/context-window.ts'
 import { parseForeign, propertyOf, textOf } from '../../core/json-object.ts'
 import { decoded } from '../../http/body.ts'
-import { headerOf } from '../../http/headers.ts'
+import { contentEncoding, headerOf } from '../../http/headers.ts'
 import type { Head, UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
 import type { Exchange } from '../begin-exchange.ts'
@@ -85,7 +85,7 @@ export function observeModelList(
     async end() {
       if (length > MAX_LIST) return
       try {
-        const plain = await decoded(Buffer.concat(chunks), headerOf(headers, 'content-encoding'), MAX_DECODED)
+        const plain = await decoded(Buffer.concat(chunks), contentEncoding(headers), MAX_DECODED)
         const models = plain ? declaredWindows(parseForeign(plain.toString(), MAX_DECODED)) : []
         for (const { model, window } of models) services.windows.change({ upstream, model }, windowAfterListing, window)
       } catch {
