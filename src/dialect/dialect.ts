@@ -262,7 +262,7 @@ export interface StreamMarks {
 export interface ResponseMetadata {
   /** Unset if the response states none. */
   readonly usage?: TokenUsage | undefined
-  /** The usage is that of the beginning of a stream that broke off: most of its output is not in it. */
+  /** The usage states the prompt alone, or is of a stream that broke off: most of the output is not in it. */
   readonly isBegun?: true | undefined
   readonly bill?: StatedBill | undefined
   /** The id by which a client may continue from this response without sending the history again. */

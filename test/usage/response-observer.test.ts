@@ -204,6 +204,18 @@ describe('a response observer', async () => {
     },
   )
 
+  it.each([true, false])('estimates the answer where only the prompt is stated (stream: %s)', async (stream) => {
+    const text = 'word '.repeat(80)
+    const usage = { prompt_tokens: 70 }
+    const parts = stream ? chunks({ ...request, stream }, { text }, 1) : []
+    const ofStream = [...parts.slice(0, -1), `data: ${JSON.stringify({ choices: [], usage })}\n\n`, ...parts.slice(-1)]
+    const body = stream ? ofStream.join('') : JSON.stringify({ ...completion(request, { text }, 1), usage })
+    const answered = await tapped([Buffer.from(body)], stream ? EVENT_STREAM : [])
+    expect(answered.usage).toMatchObject({ input: 70, estimated: true })
+    expect(answered.usage.output).toBeGreaterThanOrEqual(100)
+    expect(answered.usage.output).toBeLessThan(130)
+  })
+
   it('keeps only the beginning and the end of a long stream', () => {
     const seen: number[] = []
     const tap = observeResponse({

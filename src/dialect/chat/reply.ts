@@ -3,7 +3,7 @@ import type { ToolCall } from '../../core/conversation/conversation.ts'
 import { isObject, type Json, objectIn, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { dataFrame } from '../../sse/frames.ts'
 import type { BlockedMessage, BufferedCalls, Dialect } from '../dialect.ts'
-import { DONE, tokenUsage } from '../openai/api.ts'
+import { DONE, lacksOutput, tokenUsage } from '../openai/api.ts'
 import { hasError } from '../shared/event-types.ts'
 import { textsOfParts } from '../shared/request.ts'
 import { idsUnder, lastText, responseFacts, textsUnder } from '../shared/response-tail.ts'
@@ -127,7 +127,7 @@ export const chatReplies = {
   // The usage stands at the end of a whole response, and in the last chunk of a stream or, growing, in every one.
   metadata(response) {
     const { usage, bill } = statedIn(response)
-    return { usage: tokenUsage(usage), bill }
+    return { usage: tokenUsage(usage), isBegun: lacksOutput(usage), bill }
   },
   callsNothing({ tail }) {
     // Some providers send `stop` beside calls.

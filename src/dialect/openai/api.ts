@@ -63,6 +63,12 @@ export const OPENAI_TOOLS: Omit<RequestFields, 'formatIn' | 'system'> = {
   },
 }
 
+/** Returns true if a `usage` object states the tokens of the prompt and nothing of the answer. */
+export function lacksOutput(usage: Json | undefined): true | undefined {
+  const stated = tokens(usage?.['completion_tokens'], usage?.['output_tokens'], usage?.['total_tokens'])
+  return (usage && stated === undefined) || undefined
+}
+
 /** Reads a `usage` object with the names of OpenAI or of other providers; `undefined` if it states no tokens. */
 export function tokenUsage(usage: Json | undefined): TokenUsage | undefined {
   if (!usage) return undefined

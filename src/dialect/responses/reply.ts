@@ -3,7 +3,7 @@
 import { isObject, type Json, objectsOf, parseObject, propertyOf, textOf } from '../../core/json-object.ts'
 import { decode, elements, kindAt, member, members, root } from '../../json/scan.ts'
 import type { Dialect, ResponseMetadata, ResponseTail } from '../dialect.ts'
-import { tokenUsage } from '../openai/api.ts'
+import { lacksOutput, tokenUsage } from '../openai/api.ts'
 import { stringIn } from '../shared/request.ts'
 import { firstText, idsUnder, objectsUnder, responseFacts, textsUnder } from '../shared/response-tail.ts'
 import { statedIn } from '../shared/stated-usage.ts'
@@ -135,6 +135,7 @@ export const responsesReplies = {
     const { usage, bill } = statedIn(response)
     return {
       usage: tokenUsage(usage),
+      isBegun: lacksOutput(usage),
       bill,
       id: isNotStored(response) ? undefined : firstText(response.head, 'id'),
       conversation: textOf(objectsUnder(response.tail, 'conversation').at(-1)?.['id']) || undefined,
