@@ -232,6 +232,13 @@ function joinedValues(args: readonly string[]): string[] {
   return joined.map((arg) => (SWITCHES.has(arg) ? `${arg}=true` : arg))
 }
 
+/** Returns what may stand where an argument follows a flag that switches something; `undefined` elsewhere. */
+function afterSwitch(typed: readonly string[], arg: string): string | undefined {
+  const flag = typed[typed.indexOf(arg) - 1] ?? ''
+  const words = SWITCHES.get(flag)
+  return words && `: ${flag} takes one of ${Object.keys(words).join(', ')}, or nothing`
+}
+
 /** Parses a command line as Node does. Throws `UsageError`. */
 function parseArguments(args: readonly string[]) {
   const options: NonNullable<NonNullable<Parameters<typeof parseArgs>[0]>['options']> = {
@@ -268,17 +275,21 @@ export async function run(typed: readonly string[], terminal: Terminal): Promise
       terminal.out(isHelp ? help() : `${VERSION}\n`)
       return 0
     }
-    if (!command) throw new UsageError(`there is no command ${name}${didYouMean(name, [...BY_NAME.keys()])}`)
+    if (!command)
+      throw new UsageError(
+        `there is no command ${name}${afterSwitch(typed, name) ?? didYouMean(name, [...BY_NAME.keys()])}`,
+      )
     if (isHelp) {
       terminal.out(commandHelp(name, command))
       return 0
     }
     const { takes: [least, most, missing] = [0, 0, ''] } = command
     const extra = args[most]
-    if (extra !== undefined)
-      throw new UsageError(
-        `unexpected argument ${extra}${/\.ya?ml$/.test(extra) ? `: did you mean --config ${extra}?` : ''}`,
-      )
+    if (extra !== undefined) {
+      const isFile = /\.ya?ml$/.test(extra)
+      const meant = afterSwitch(typed, extra) ?? (isFile ? `: did you mean --config ${extra}?` : '')
+      throw new UsageError(`unexpected argument ${extra}${meant}`)
+    }
     if (args.length < least) throw new UsageError(`${name} needs ${missing}`)
     for (const flag of Object.keys(values)) {
       if (takesFlag(command, flag)) continue

@@ -46,6 +46,8 @@ it.each(['sessions', 'top', 'suggest'])('%s asks the Governor on the port of --p
   expect(code).toBe(1)
 })
 
+const SWITCHED = 'one of 0, 1, true, on, yes, false, off, no, or nothing'
+
 describe('the built command', () => {
   const main = resolve('dist/main.js')
   /** The real program, away from this repository's own configuration file. */
@@ -90,6 +92,8 @@ describe('the command line', () => {
   it.each([
     { args: ['fly'], says: 'there is no command fly' },
     { args: ['start', 'now'], says: 'unexpected argument now' },
+    { args: ['--observe', 'maybe'], says: `there is no command maybe: --observe takes ${SWITCHED}` },
+    { args: ['start', '--observe', 'maybe'], says: `unexpected argument maybe: --observe takes ${SWITCHED}` },
     { args: ['--budget', '5'], says: "Unknown option '--budget'" },
     { args: ['--port'], says: "Option '--port <value>' argument missing" },
   ])('answers $args with exit code 2 and one line', async ({ args, says }) => {
