@@ -183,7 +183,7 @@ const stop = section({
 
 const loopGuard = section({
   enabled: flag(true).describe('Look for loops.'),
-  mode: choice(['observe', 'warn', 'enforce'], 'enforce').describe(
+  mode: choice(['observe', 'warn', 'enforce'], 'enforce', 'enabled: false switches it off').describe(
     'What happens in a loop. observe: Governor only counts loops; warn: it warns the model; enforce: it also ' +
       'blocks calls that the model repeats after the warnings, and ends a run that makes no other calls.',
   ),

@@ -78,8 +78,17 @@ export const section = <Shape extends z.core.$ZodLooseShape>(shape: Shape) =>
 
 export const flag = (otherwise: boolean) => z.boolean().default(otherwise)
 
-export const choice = <const Words extends readonly string[]>(words: Words, otherwise: Words[number]) =>
-  key(z.enum(words), otherwise as never)
+/** A key with one of several words; `off`: what to write in place of a word that says that it is off. */
+export const choice = <const Words extends readonly string[]>(words: Words, otherwise: Words[number], off?: string) =>
+  key(
+    z.enum(words, {
+      error: ({ input }) =>
+        off && /^(?:off|false|no|none|disabled?)$/i.test(String(input))
+          ? `expected one of ${words.join(', ')}; ${off}`
+          : undefined,
+    }),
+    otherwise as never,
+  )
 
 /** A key with a whole number from `least` to `most`. */
 export const whole = (least: number, most: number, otherwise: number) => key(z.int().min(least).max(most), otherwise)

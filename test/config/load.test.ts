@@ -158,6 +158,11 @@ describe('a wrong configuration', () => {
     ['upstreams: {v1: {url: "http://x"}}', 'upstreams.v1: looks like an API version: expected another name'],
     ['upstreams: {"a/b": {url: "http://x"}}', 'upstreams.a/b: expected a name of letters, digits, - and _'],
     ['loop_guard: {mode: block}', 'loop_guard.mode: found "block": expected one of observe, warn, enforce'],
+    ...['off', 'false'].map((off) => [
+      `loop_guard: {mode: ${off}}`,
+      `loop_guard.mode: found ${off === 'off' ? '"off"' : off}: expected one of observe, warn, enforce; enabled: false ` +
+        'switches it off',
+    ]),
     ['loop_guard: {standstill: 1}', 'loop_guard.standstill: found 1: expected at least 2'],
     ['loop_guard: {exempt_tools: process}', 'loop_guard.exempt_tools: found "process": expected a list'],
     [
