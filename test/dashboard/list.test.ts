@@ -87,7 +87,7 @@ describe.skipIf(isWithoutBrowser)('the list of sessions in a browser', () => {
     const failed = page.waitForEvent('requestfailed')
     await page.keyboard.press('x')
     await failed
-    await page.locator('#detail').getByText('Failed to fetch').waitFor()
+    await page.locator('#detail').getByText("Governor can't be reached").waitFor()
     await page.unroute(/sessions\/s/)
     await link('two').click()
     await page.getByRole('button', { name: 'Stop with an answer' }).waitFor()

@@ -6,6 +6,15 @@ export class RefusedError extends Error {
   override readonly name = 'RefusedError'
 }
 
+/** There is no connection to Governor. */
+export class UnreachableError extends Error {
+  override readonly name = 'UnreachableError'
+
+  constructor() {
+    super("Governor can't be reached")
+  }
+}
+
 /** Governor answers, and says why not. */
 export class AnswerError extends Error {
   override readonly name = 'AnswerError'
@@ -43,7 +52,10 @@ export function hangUp(visit: Visit): void {
 
 async function fetchAs({ token, line }: Visit, path: string, options: RequestInit = {}): Promise<Response> {
   const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) }
-  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: line.signal })
+  const response = await fetch(path, { ...options, headers, cache: 'no-store', signal: line.signal }).catch((error) => {
+    // Each browser has words of its own for it.
+    throw error instanceof TypeError ? new UnreachableError() : error
+  })
   if (response.status === 401) throw new RefusedError()
   return response
 }

@@ -12,6 +12,7 @@ import {
   type StreamEvent,
   sign,
   steerAll,
+  UnreachableError,
   type Visit,
   visitWith,
 } from './requests.ts'
@@ -144,11 +145,11 @@ function fail(store: Store, { token, over }: Visit, error: unknown, place: 'prob
   }
   const isSilent = error instanceof Error && error.name === 'AbortError'
   const message = isSilent ? 'no answer came' : error instanceof Error ? error.message : String(error)
-  const refusal = error instanceof AnswerError && error.status < 500
+  const isWhole = error instanceof UnreachableError || (error instanceof AnswerError && error.status < 500)
   if (place)
     change(
       store,
-      place === 'said' ? { said: message } : { problem: refusal ? message : `Governor can't be reached: ${message}` },
+      place === 'said' ? { said: message } : { problem: isWhole ? message : `Governor can't be reached: ${message}` },
     )
 }
 
