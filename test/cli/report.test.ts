@@ -334,7 +334,7 @@ describe('a report', () => {
 
   it('by agent tells the agents of a session apart, and by month adds up whole months', async () => {
     const lines = [
-      line('2026-10-31T10:00:00Z', { thread: 1, cost_usd: 3 }),
+      line('2026-10-31T10:00:00Z', { thread: 1, cost_usd: 3_000 }),
       line('2026-11-01T10:00:00Z', { thread: 2, cost_usd: 2 }),
       line('2026-11-30T10:00:00Z', { thread: 0, cost_usd: 0.0042 }),
     ]
@@ -344,6 +344,7 @@ describe('a report', () => {
       'task · agent 2',
       'task · other requests',
     ])
+    expect(named[2]).toMatch(/ \| \$3,000\.00$/)
     expect(named[4]).toMatch(/ \| \$0\.0042$/)
     expect((await rowsOf(lines, { by: 'month' })).slice(2, 4).map((row) => row.split(' | ')[0])).toEqual([
       '2026-10',

@@ -1,6 +1,8 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
+import { METERS } from '../../src/core/budget/meters.ts'
 import { REASONS } from '../../src/core/terminal.ts'
+import { dollarText } from '../../src/core/text/dollars.ts'
 import { clock, money, pausedText, percents, stateOf } from '../../src/ops/sessions/labels.ts'
 import { STATES } from '../../src/ops/sessions/states.ts'
 
@@ -31,13 +33,21 @@ it('a pause says the date of a time that is not today', () => {
   )
 })
 
-it('any amount of money below $100,000 has at most seven characters with three decimals, so that it fits a column', () => {
-  const cost = fc.double({ min: 0, max: 99_999, noNaN: true })
+it('any amount of money below $10,000 has at most seven characters with three decimals, so that it fits a column', () => {
+  const cost = fc.double({ min: 0, max: 9_999, noNaN: true })
   fc.assert(
     fc.property(cost, fc.boolean(), fc.boolean(), (cost_usd, price_known, cost_estimated) => {
       expect(money({ cost_usd, price_known, cost_estimated }, 3).length).toBeLessThanOrEqual(7)
     }),
   )
+})
+
+it('people read thousands of dollars in groups of three digits, and no other digits', () => {
+  const known = { price_known: true, cost_estimated: false }
+  const shown = [0.0012, 999, 1_000, 1_234_567.8].map((cost_usd) => money({ ...known, cost_usd }))
+  expect(shown).toEqual(['$0.0012', '$999', '$1,000', '$1,234,568'])
+  expect(METERS.cost.format(1_234.5, 12_000)).toEqual({ used: '$1,234.50', max: '$12,000.00', left: '$10,765.50' })
+  expect(dollarText(1_234.56789, 4)).toBe('$1,234.5679')
 })
 
 it('any shares of one whole are shown in whole percents that add up as they do, each less than one percent off', () => {

@@ -3,6 +3,7 @@
 import { ConfigError, loadConfig } from '../../config/load.ts'
 import { tokens } from '../../core/budget/meters.ts'
 import { isNameIn, namesOf } from '../../core/names.ts'
+import { dollarText } from '../../core/text/dollars.ts'
 import { whyUnreadable } from '../../core/thrown.ts'
 import { DEFAULT_JOURNAL, journalFile } from '../../telemetry/journal.ts'
 import {
@@ -63,7 +64,7 @@ const COLUMNS = {
   output: ({ output }: Sums) => tokens(output, 0).used,
   cost({ cost_usd: cost, price_known: isKnown }: Sums) {
     if (cost === 0 && !isKnown) return '?'
-    const dollars = cost > 0 && cost < 0.00005 ? '<$0.0001' : `$${cost.toFixed(cost > 0 && cost < 0.01 ? 4 : 2)}`
+    const dollars = cost > 0 && cost < 0.00005 ? '<$0.0001' : dollarText(cost, cost > 0 && cost < 0.01 ? 4 : 2)
     return isKnown ? dollars : `${dollars} + ?`
   },
 } as const

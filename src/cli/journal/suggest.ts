@@ -4,6 +4,7 @@ import { loadConfig } from '../../config/load.ts'
 import { calendarOf } from '../../config/scopes.ts'
 import { type LimitName, METERS, tokens } from '../../core/budget/meters.ts'
 import { tableBy } from '../../core/names.ts'
+import { dollarText } from '../../core/text/dollars.ts'
 import type { RunView } from '../../ops/sessions/api-schema.ts'
 import { DEFAULT_JOURNAL } from '../../telemetry/journal.ts'
 import { type Call, CommandError, type Terminal } from '../command.ts'
@@ -75,7 +76,7 @@ function tableOf({ agent, model, runs, spreads }: RunGroup, columns: number): re
     const { p50, p95, max } = spreads[amount]
     let line = `#   ${amount.replace('_', ' ').padEnd(12)}`
     for (const value of [p50, p95, max]) {
-      const cost = value === 0 ? '-' : `$${value.toFixed(value < 0.1 ? 4 : 2)}`
+      const cost = value === 0 ? '-' : dollarText(value, value < 0.1 ? 4 : 2)
       line += (amount === 'cost' ? cost : amount === 'tokens' ? tokens(value, 0).used : String(value)).padStart(10)
     }
     lines.push(line)

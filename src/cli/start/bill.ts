@@ -3,6 +3,7 @@ import { LRUCache } from 'lru-cache'
 import { fill } from '../../core/budget/budget-notices.ts'
 import { ALL_LIMITS, METERS, tokens } from '../../core/budget/meters.ts'
 import { REASONS, type Terminal } from '../../core/terminal.ts'
+import { dollarText } from '../../core/text/dollars.ts'
 import { saidName } from '../../ops/sessions/labels.ts'
 import type { OfAgent, ProxyEvent } from '../../telemetry/event.ts'
 import { counted, fitted, visible } from '../terminal-text.ts'
@@ -119,7 +120,7 @@ export function createBill() {
     /** `isObserving`: Governor guards nothing. */
     text(isObserving: boolean): string {
       const { requests, iterations, cost_usd: cost, notices, loops, blocks, stops, observed } = sums
-      const dollars = cost > 0 || unpriced.size === 0 ? `$${cost.toFixed(cost < 0.1 ? 4 : 2)}` : '?'
+      const dollars = cost > 0 || unpriced.size === 0 ? dollarText(cost, cost < 0.1 ? 4 : 2) : '?'
       const names = unpriced.size > 0 ? ` (price not known: ${[...unpriced].join(', ')})` : ''
       const used = `${tokens(sums.tokens, 0).used} tokens, ${dollars}${names}`
       const done = [counted(notices, 'notice'), counted(loops, 'loop')]

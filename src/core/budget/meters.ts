@@ -4,6 +4,7 @@
  */
 import type { CounterName, Counts } from '../counters.ts'
 import { namesOf, tableBy } from '../names.ts'
+import { dollarText } from '../text/dollars.ts'
 import type { ScopeName } from './scopes.ts'
 
 /** Cuts a value off after `decimals`. A hair is added first, because sums of money are never quite round. */
@@ -36,7 +37,7 @@ export function tokens(used: number, max: number): FormattedAmounts {
 function dollars(used: number, max: number): FormattedAmounts {
   // Cents, unless the whole limit is only a few cents.
   const decimals = max < 0.1 ? 4 : 2
-  const format = (value: number) => `$${cut(value, decimals).toFixed(decimals)}`
+  const format = (value: number) => dollarText(cut(value, decimals), decimals)
   return { used: format(used), max: format(max), left: format(Math.max(0, max - cut(used, decimals))) }
 }
 

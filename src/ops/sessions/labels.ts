@@ -3,6 +3,7 @@
  * page, so that it imports little at run time.
  */
 import { pausedWhom } from '../../core/operator/pause.ts'
+import { dollarText } from '../../core/text/dollars.ts'
 import type { ListQuery, Paused, SessionDetail, SessionPage, SessionRow } from './api-schema.ts'
 import { GROUP_NAMES, GROUPS, type Group, MOST_SEARCHED, STATES, type Tone } from './states.ts'
 
@@ -96,7 +97,7 @@ export function money(
   const least = 10 ** -decimals
   if (cost > 0 && cost < least) return isKnown ? `<$${least.toFixed(decimals)}` : `${sign}$0`
   if (cost > 0 && cost < 0.01) return `${sign}$${cost.toFixed(decimals)}`
-  return `${sign}$${cost < 100 ? cost.toFixed(2) : Math.round(cost)}`
+  return sign + dollarText(cost, cost < 100 ? 2 : 0)
 }
 
 /** Returns shares of a whole in whole percents that add up as the shares do: those that lose most get what is left. */
