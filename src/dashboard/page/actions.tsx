@@ -68,7 +68,9 @@ interface TimeLimit {
 export function raiseQuestion(store: Store, { scope, meter, max, per = 'all', subject = null }: TimeLimit): Question {
   return {
     title: `Raise the limit of ${scopeText(scope)}?`,
-    text: `It holds ${subject === null ? 'for all agents together' : `for ${whoseText({ per, subject })}`} until it begins anew; then the configured one holds again. Runs that ended at it go on with their next request.`,
+    text:
+      `It holds for ${subject === null ? 'all agents together' : whoseText({ per, subject })} until it begins anew; ` +
+      'then the configured one holds again. Runs that ended at it go on with their next request.',
     yes: 'Raise',
     number: numberOf(meter, max, 0),
     act(to) {

@@ -41,7 +41,8 @@ const SAME: Readonly<Record<Loop['pattern'], string>> = {
 function loopText({ pattern, tools, count, since, warnings, blocked }: Loop): string {
   const told = warnings === 0 ? 'not told yet' : warnings === 1 ? 'told once' : `told ${warnings} times`
   const next = blocked ? ', and these calls are blocked' : ''
-  return `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}, nothing new since iteration ${since}. The model was ${told}${next}.`
+  const calls = `${tools.join(' + ') || pattern} ${count} times ${SAME[pattern]}`
+  return `${calls}, nothing new since iteration ${since}. The model was ${told}${next}.`
 }
 
 /** Returns what was used of the limit that ended a run: `$5.00 of $5.00 today`, `60 of 60`. */

@@ -1,4 +1,7 @@
-/** The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only ever text. */
+/**
+ * The live page: the list of sessions, one session beside it, and what an operator can do. Text from outside is only
+ * ever text.
+ */
 import { render } from 'preact'
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { SessionPage } from '../../ops/sessions/api-schema.ts'
@@ -39,7 +42,9 @@ function PauseButton({ store }: { store: Store }) {
   const [isAsked, setAsked] = useState(false)
   const question = {
     title: 'Pause all agents?',
-    text: 'Their next requests get an end, and no model is asked, until you resume them. Nothing that they did is lost.',
+    text:
+      'Their next requests get an end, and no model is asked, until you resume them. Nothing that they did is ' +
+      'lost.',
     yes: 'Pause all',
     isGrave: true,
     act: () => void setForAll(store, 'pause'),
