@@ -223,7 +223,8 @@ it.each([
       ),
     ],
   ]
-  expect(await iterations(requests, NAMED, {}, summarizing(ask))).toEqual([...upTo(6), ...expected])
+  for (const options of [NAMED, { headers: { ...NAMED.headers, 'thread-id': 'one' } }])
+    expect(await iterations(requests, options, {}, summarizing(ask))).toEqual([...upTo(6), ...expected])
 })
 
 it('a summary that qwen-code puts in place of the history, with an answer of its own, keeps the count', async () => {

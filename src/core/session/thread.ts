@@ -67,7 +67,7 @@ export function findThread(session: Session, facts: RequestFacts, name: string, 
   const threads = session.threads.filter((thread) => thread.name === name)
   if (name !== '') {
     const named = threads.at(-1)
-    return named && !forks(named, facts) ? continuationIn(named, facts) : undefined
+    return named && !forks(named, facts) ? continuationIn(named, facts, now) : undefined
   }
   const sender = threads.findLast(({ run }) => retryOf(run, facts))
   if (sender) return { thread: sender, showsRun: !facts.isPrompt }
@@ -404,7 +404,7 @@ function continuationBy({ thread, kind, newer, users }: Fit, facts: RequestFacts
 }
 
 /** Returns how a request continues the thread that its client names, whatever its transcript shows. */
-function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
+function continuationIn(thread: Thread, facts: RequestFacts, now: number): Continuation {
   const { previous, userMessageHashes } = facts
   const last = userMessageHashes.at(-1)
   if (retryOf(thread.run, facts)) return { thread }
@@ -422,6 +422,7 @@ function continuationIn(thread: Thread, facts: RequestFacts): Continuation {
   }
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
+  if (compactedThread([thread], facts, now)) return { thread, dropsMessage: isGone }
   // Other replicas may have relayed all that it shows.
   const showsMore = mayBeBehind(thread)
   const isOver = run.isAnswered === true || run.finalAnswer !== undefined
