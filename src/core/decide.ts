@@ -225,13 +225,13 @@ export function decide(input: DecisionInput): Decision {
     const { guard: reason, askText, fallback, loop } = input.guardEnd
     return { ...stop(input, { meter: made, reason }, '', undefined, askText), fallback, loop }
   }
-  // An access key has limits of its own.
-  if (!policy.enabled) return atLimit(input, []) ?? proceed(input, speechOf(input, []))
   const refused = input.isUnpriced && policy.unknownPrice === 'refuse' ? costLimit(policy) : undefined
   if (refused !== undefined) {
     const meter = { name: 'cost', used: runState.used.cost, max: refused } as const
     return ended ? replay(ended) : stop(input, { meter }, policy.texts.unpriced, 'unpriced')
   }
+  // An access key has limits of its own.
+  if (!policy.enabled) return atLimit(input, []) ?? proceed(input, speechOf(input, []))
   const ofRuns = metersOfRuns(input)
   const end = atLimit(input, ofRuns)
   if (end) return end

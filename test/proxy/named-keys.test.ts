@@ -312,6 +312,15 @@ describe('the budget of a named key', () => {
     expect(provider.requests).toHaveLength(8)
   })
 
+  it.each([true, false])('refuses a model without a price if asked to, with budget.enabled: %j', async (enabled) => {
+    const access_keys = [{ name: 'anna', key: 'key-of-anna', budget: { day: { max_cost_usd: 1 } } }]
+    const budget = { enabled, unknown_price: 'refuse' }
+    const { url, provider } = await started(runaway(), { server: { access_keys }, budget, models: [] })
+    const { governor } = await callModel(url, START, { headers: keyed('key-of-anna') })
+    expect(governor).toMatchObject({ terminal_reason: 'max_cost', has_final_answer: false })
+    expect(provider.requests).toHaveLength(0)
+  })
+
   it('is raised by an operator for its name alone', async () => {
     const { url } = await started(() => ({ text: 'It is 42.' }), { server: { access_keys: OWN } })
     for (const text of ['one', 'two']) await say(url, 'key-of-anna', text)

@@ -318,6 +318,7 @@ export function isExhausted(meter: Meter): meter is Meter<AnyLimitName> {
 
 /**
  * Returns the limit on cost, in US dollars: that of the run, else of the session, a scope of time or the rate, if any.
+ * Where the budget is not enabled, only an access key has limits.
  */
 export function costLimit({
   enabled,
@@ -331,7 +332,7 @@ export function costLimit({
   readonly velocity?: { readonly limits: { readonly cost: number } } | undefined
 }): number | undefined {
   const ofTime = scopes.find(({ limits }) => limits.cost > 0) ?? velocity
-  return enabled ? run.cost || session.cost || ofTime?.limits.cost || undefined : undefined
+  return (enabled && (run.cost || session.cost)) || ofTime?.limits.cost || undefined
 }
 
 /** Returns a meter for each limit that is set, in the order in which limits are checked. */
