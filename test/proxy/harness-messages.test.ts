@@ -20,6 +20,7 @@ function steps(count: number, query = (at: number) => `query ${at}`, id = (at: n
 }
 
 const NAMED = { headers: { 'x-governor-session': 's' } }
+const NAMED_THREAD = { headers: { ...NAMED.headers, 'thread-id': 'one' } }
 
 async function iterations(
   requests: readonly (readonly ChatMessage[])[],
@@ -223,7 +224,7 @@ it.each([
       ),
     ],
   ]
-  for (const options of [NAMED, { headers: { ...NAMED.headers, 'thread-id': 'one' } }])
+  for (const options of [NAMED, NAMED_THREAD])
     expect(await iterations(requests, options, {}, summarizing(ask))).toEqual([...upTo(6), ...expected])
 })
 
@@ -326,6 +327,16 @@ describe('words of a human that begin like a text of a harness', () => {
       ]),
     ).toEqual(['4/300', '1/300'])
   })
+})
+
+it('a harness that states its work in the first message and ignores the end of its run begins none, with a named thread', async () => {
+  const script: Script = () => ({ calls: [{ id: '', name: 'search', arguments: { query: 'more' } }] })
+  const requests = Array.from({ length: 9 }, (_, at) => {
+    const newest = steps(Math.min(at, 6), undefined, () => '').slice(-4)
+    return [SYSTEM, user(`Find it. Requests so far: ${at}.`), ...newest]
+  })
+  const seen = await iterations(requests, NAMED_THREAD, { budget: { max_iterations: 6 } }, script)
+  expect(seen).toEqual(['1/6', '2/6', '3/6', '4/6', '5/6', '6/6', '6/6', '6/6', '6/6'])
 })
 
 it('a summary that a harness asks for before a reminder, and puts in place of the history, keeps the count', async () => {

@@ -426,11 +426,12 @@ function continuationIn(thread: Thread, facts: RequestFacts, now: number): Conti
   // Other replicas may have relayed all that it shows.
   const showsMore = mayBeBehind(thread)
   const isOver = run.isAnswered === true || run.finalAnswer !== undefined
-  const speaksAfterEnd = isOver && facts.endsInUserMessage && !callsLast(facts)
-  // While a run goes on, new words before its newest answer are a harness's: a summary, or the state of the work.
+  const isAfterWords = isOver && !callsLast(facts)
+  const speaksAfterEnd = isAfterWords && facts.endsInUserMessage
+  // Between steps, new words before the newest answer are a harness's: a summary, or the state of the work.
   const newer = newerThan(thread, facts)
   const isBefore = newer !== undefined && newer < facts.iteration - 1
-  const maySpeak = !(isGone && callsLast(facts)) && (isOver || showsMore || !isBefore)
+  const maySpeak = !(isGone && callsLast(facts)) && (isAfterWords || showsMore || !isBefore)
   const isNewRun = last !== undefined && (speaksAfterEnd || (maySpeak && !known.includes(last)))
   return { thread, isNewRun, dropsMessage: isGone, showsMore, newer, cutSteps: cutStepsIn(thread, facts) }
 }
