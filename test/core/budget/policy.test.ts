@@ -104,7 +104,8 @@ describe('the limit on cost', () => {
     ['of the first scope of time that has one where neither has', { scopes, velocity }, 4],
     ['on the rate where no scope has one', { scopes: scopes.slice(0, 1), velocity }, 6],
     ['of nothing where none is set', { scopes: scopes.slice(0, 1) }, undefined],
-    ['of nothing where the budget is turned off', { enabled: false, run: one(2), scopes, velocity }, undefined],
+    ['of an access key where the budget is turned off', { enabled: false, run: one(2), scopes }, 4],
+    ['of nothing where it is turned off and no key has one', { enabled: false, run: one(2) }, undefined],
   ])('is that %s', (_, more, limit) => {
     expect(costLimit({ ...none, ...more })).toBe(limit)
   })
