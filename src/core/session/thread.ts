@@ -422,7 +422,6 @@ function continuationIn(thread: Thread, facts: RequestFacts, now: number): Conti
   }
   const fit = fitOf(thread, facts)
   if (fit) return continuationBy(fit, facts)
-  if (compactedThread([thread], facts, now)) return { thread, dropsMessage: isGone }
   // Other replicas may have relayed all that it shows.
   const showsMore = mayBeBehind(thread)
   const isOver = run.isAnswered === true || run.finalAnswer !== undefined
@@ -432,7 +431,8 @@ function continuationIn(thread: Thread, facts: RequestFacts, now: number): Conti
   const newer = newerThan(thread, facts)
   const isBefore = newer !== undefined && newer < facts.iteration - 1
   const maySpeak = !(isGone && callsLast(facts)) && (isAfterWords || showsMore || !isBefore)
-  const isNewRun = last !== undefined && (speaksAfterEnd || (maySpeak && !known.includes(last)))
+  const speaks = speaksAfterEnd || (maySpeak && last !== undefined && !known.includes(last))
+  const isNewRun = speaks && !compactedThread([thread], facts, now)
   return { thread, isNewRun, dropsMessage: isGone, showsMore, newer, cutSteps: cutStepsIn(thread, facts) }
 }
 
