@@ -349,7 +349,7 @@ function repeatsAnswer(thread: Thread, { assistantHashes, messages }: RequestFac
   return messages >= (thread.messages ?? 0) && !isReleased(thread)
 }
 
-/** Returns how many answers a transcript shows after the newest one of a thread; `undefined` if it does not show that. */
+/** Returns how many answers follow the newest one of a thread in a transcript; `undefined` if it does not show that. */
 function newerThan(thread: Thread, facts: RequestFacts): number | undefined {
   const { assistantHashes } = facts
   const last = thread.newest === undefined ? -1 : assistantHashes.lastIndexOf(thread.newest)
