@@ -411,6 +411,19 @@ function placedIn({ callIds, placed }: RequestFacts, from: Thread | undefined, a
   return showsOthers && !relayed.some(({ isFollowed }) => isFollowed) ? placed(1) : undefined
 }
 
+/**
+ * Returns the run as it is if the user message that seemed to end it is a harness's: in the middle of a run one may look
+ * like that, and later requests show whether it was. Unset if none did.
+ */
+function interruptedIn(place: Place, facts: RequestFacts, loopState: LoopState | undefined): Thread['interrupted'] {
+  const { over, from, midSteps, answer } = place
+  if (!over || !from || !midSteps) return undefined
+  const { run } = withoutMessage(from)
+  // The request that ends a run shows the calls of its newest answer.
+  const newCalls = showsNewest(place, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
+  return { run: { ...run, counts: add(run.counts, { tool_calls: newCalls }) }, loopState }
+}
+
 function threadAfter(
   { facts, thread: name, operation }: Request,
   place: Place,
@@ -432,10 +445,6 @@ function threadAfter(
   // A provider that keeps the history is sent only what is new.
   const kept = previous === undefined ? undefined : from
   const users = kept ? [...kept.userMessageHashes, ...facts.userMessageHashes] : facts.userMessageHashes
-  // In the middle of a run a harness may write what looks like a user's message: later requests show whether it did.
-  const continued = over && from && midSteps ? withoutMessage(from).run : undefined
-  // The request that ends a run shows the calls of its newest answer.
-  const newCalls = showsNewest(place, facts) ? 0 : answer ? countShown(answer, facts) : (facts.callCounts.at(-1) ?? 0)
   const continuedFrom = from?.continuedFrom
   return {
     id: known ? known.id : operation,
@@ -456,10 +465,7 @@ function threadAfter(
     first: from?.first ?? assistantHashes[0],
     newest: newest ?? kept?.newest,
     placed: placedIn(facts, from, answer),
-    interrupted: continued && {
-      run: { ...continued, counts: add(continued.counts, { tool_calls: newCalls }) },
-      loopState: interrupted,
-    },
+    interrupted: interruptedIn(place, facts, interrupted),
     midSteps: midSteps || undefined,
     relayed: followed(place),
     branch,
