@@ -36,7 +36,7 @@ import { ops } from './ops/ops.ts'
 import { problem, replyToProblem } from './ops/problem.ts'
 import { sessionRoutes } from './ops/sessions/routes.ts'
 import { routeOf } from './proxy/door/route.ts'
-import { handleUpgrades } from './proxy/door/tunnel.ts'
+import { handleUpgrades, isUpgrade } from './proxy/door/tunnel.ts'
 import { exchange } from './proxy/exchange.ts'
 import type { Services } from './proxy/services.ts'
 import { createStore } from './store/create.ts'
@@ -279,8 +279,10 @@ function serveOwnRoutes(app: FastifyInstance, parts: Parts): ReadonlySet<string>
 function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
   const { config, services } = parts
   const { client_idle: clientIdle, connect: connectTimeout } = config.timeouts
+  const isTaken = (request: http.IncomingMessage) => isUpgrade(request, isOpsPath)
   const clients = createClientServer({
     clientIdle,
+    shouldUpgradeCallback: isTaken,
     maxOpenFiles,
     emit: services.emit,
     errorBody(kind, message, code, status, request) {
@@ -295,7 +297,7 @@ function createFront(parts: Parts, maxOpenFiles = Number.POSITIVE_INFINITY) {
     carry: { silence: clientIdle, firstByte, idle },
   })
   const { websocket } = config.server
-  handleUpgrades(clients.server, services, { websocket, guard, connectTimeout, isOwnPath: isOpsPath })
+  handleUpgrades(clients.server, services, { websocket, guard, connectTimeout, isTaken })
   const app = fastify({
     serverFactory: (serveOps) => clients.server.on('request', requestListener(services, serveOps)),
     clientErrorHandler: clients.refuseUnreadable,

@@ -20,6 +20,8 @@ const SILENCE = 60_000
 interface ServerSettings {
   /** Milliseconds that a client may take for its headers, and may pause while it sends a body; 0: any time. */
   readonly clientIdle: number
+  /** Returns false for a request whose wish to change the protocol is ignored; Node asks from 24.9 on. */
+  readonly shouldUpgradeCallback?: (request: IncomingMessage) => boolean
   /** How many files and connections the process may have open; infinite if that is not known. */
   readonly maxOpenFiles: number
   /** Takes each connection that is refused because `open` are open; `isNews`: the first one in a minute. */
@@ -82,8 +84,9 @@ interface OpenRequest {
 }
 
 /** Creates the server, which has its limits and no listener for requests yet. */
-function createServer({ clientIdle, maxOpenFiles, emit }: ServerSettings): http.Server {
-  const server = http.createServer({
+function createServer({ clientIdle, maxOpenFiles, emit, shouldUpgradeCallback }: ServerSettings): http.Server {
+  const options = {
+    shouldUpgradeCallback,
     maxHeaderSize: MAX_HEAD,
     // Longer than the usual minute of a load balancer, so that Governor never closes first.
     keepAliveTimeout: 75_000,
@@ -92,7 +95,8 @@ function createServer({ clientIdle, maxOpenFiles, emit }: ServerSettings): http.
     headersTimeout: clientIdle,
     connectionsCheckingInterval: Math.ceil(Math.min(HEADERS_CHECK, clientIdle / 4) || HEADERS_CHECK),
     noDelay: true,
-  })
+  }
+  const server = http.createServer(options)
   server.maxHeadersCount = 0
   if (!Number.isFinite(maxOpenFiles)) return server
   // Connections that are too many for the limit on open files are closed before nothing works any more.

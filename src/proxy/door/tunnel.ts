@@ -18,7 +18,16 @@ interface UpgradeSettings {
   readonly guard: (request: IncomingMessage, socket: Duplex, first: Buffer, route: Route) => void
   /** Milliseconds to open a connection; 0 is no limit. */
   readonly connectTimeout: number
-  readonly isOwnPath: (target: string) => boolean
+  /** Returns false for an upgrade that is ignored. */
+  readonly isTaken: (request: IncomingMessage) => boolean
+}
+
+/**
+ * Returns false for an upgrade that is ignored (RFC 9110, section 7.8): h2c, which some HTTP clients ask for at first,
+ * and any on one of Governor's own paths.
+ */
+export function isUpgrade({ url = '/', rawHeaders }: IncomingMessage, isOwnPath: (target: string) => boolean): boolean {
+  return /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(rawHeaders, 'upgrade') ?? '') && !isOwnPath(url)
 }
 
 function errorBody(message: string, code: string): string {
@@ -131,11 +140,9 @@ export function handleUpgrades(server: http.Server, services: Services, settings
   })
   server.on('upgrade', (request: IncomingMessage, socket: Duplex, rest: Buffer) => {
     const { method = 'GET', url: target = '/', rawHeaders } = request
-    const isWebSocket = /(^|[\s,])websocket($|[\s,/])/i.test(headerOf(rawHeaders, 'upgrade') ?? '')
-    if (!isWebSocket || settings.isOwnPath(target)) {
-      // Ignored (RFC 9110, section 7.8): h2c, which some HTTP clients ask for at first, and any on Governor's own
-      // paths. As Node has removed its parser, the head is written back without the Upgrade fields and the server reads
-      // it again.
+    if (!settings.isTaken(request)) {
+      // Node older than 24.9 does not ask before it removes its parser, so the head is written back without the Upgrade
+      // fields, and the server reads it again.
       const headers = withoutFields(rawHeaders, new Set(['upgrade', 'connection', 'http2-settings']))
       const head = headText(`${method} ${target} HTTP/${request.httpVersion}`, headers)
       socket.unshift(Buffer.concat([Buffer.from(head, 'latin1'), rest]))
