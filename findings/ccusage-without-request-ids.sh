@@ -9,12 +9,8 @@
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error @anthropic-ai/claude-code@2.1.332 ccusage@20.0.24
 cat >run.mjs <<'JS'
-import { execFileSync, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdirSync } from 'node:fs'
-import { serveMessageStreams, verdict } from './server.mjs'
-
-const command = (name) => `${process.cwd()}/node_modules/.bin/${name}`
+import { execFileSync } from 'node:child_process'
+import { runClaude, serveMessageStreams, verdict } from './server.mjs'
 
 async function run(name, headersOf) {
   const { url } = await serveMessageStreams((_, number) => {
@@ -26,23 +22,10 @@ async function run(name, headersOf) {
     return { ...(number === 1 ? { text: 'I look.', calls } : { text: 'Oslo.' }), usage, headers: headersOf(number) }
   })
   const folder = `${process.cwd()}/${name}`
-  mkdirSync(folder)
-  const env = {
-    PATH: process.env.PATH,
-    HOME: folder,
-    ANTHROPIC_BASE_URL: url,
-    ANTHROPIC_API_KEY: 'k',
-    CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-    DISABLE_AUTOUPDATER: '1',
-  }
   const args = ['-p', '--model', 'claude-sonnet-5', '--allowedTools', 'Bash', '--output-format', 'json', 'Which city?']
-  const child = spawn(command('claude'), args, { cwd: folder, env, stdio: ['ignore', 'pipe', 'ignore'] })
-  let printed = ''
-  child.stdout.on('data', (data) => {
-    printed += data
-  })
-  await once(child, 'close')
-  const counted = execFileSync(command('ccusage'), ['daily', '--json', '--offline'], { cwd: folder, env })
+  const { printed, env } = await runClaude(url, folder, args)
+  const ccusage = `${process.cwd()}/node_modules/.bin/ccusage`
+  const counted = execFileSync(ccusage, ['daily', '--json', '--offline'], { cwd: folder, env })
   const { totalTokens, totalCost } = JSON.parse(counted).totals
   const cents = (dollars) => (dollars * 100).toFixed(1)
   const { total_cost_usd: cost, usage } = JSON.parse(printed)

@@ -8,32 +8,11 @@
 . "$(dirname "$0")/setup.sh"
 npm install --no-audit --no-fund --loglevel=error @anthropic-ai/claude-code@2.1.332
 cat >run.mjs <<'JS'
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { mkdirSync } from 'node:fs'
-import { serveMessageStreams, verdict } from './server.mjs'
+import { runClaude, serveMessageStreams, verdict } from './server.mjs'
 
 async function claude(answer, ...args) {
   const { url, bodies } = await serveMessageStreams(answer)
-  const folder = `${process.cwd()}/home`
-  mkdirSync(folder, { recursive: true })
-  const child = spawn(`${process.cwd()}/node_modules/.bin/claude`, ['-p', ...args, 'Which city?'], {
-    cwd: folder,
-    stdio: ['ignore', 'pipe', 'ignore'],
-    env: {
-      PATH: process.env.PATH,
-      HOME: folder,
-      ANTHROPIC_BASE_URL: url,
-      ANTHROPIC_API_KEY: 'k',
-      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-      DISABLE_AUTOUPDATER: '1',
-    },
-  })
-  let printed = ''
-  child.stdout.on('data', (data) => {
-    printed += data
-  })
-  const [code] = await once(child, 'close')
+  const { code, printed } = await runClaude(url, `${process.cwd()}/home`, ['-p', ...args, 'Which city?'])
   return { code, requests: bodies.length, printed }
 }
 

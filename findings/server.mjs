@@ -9,6 +9,7 @@
  */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
+import { mkdirSync } from 'node:fs'
 import http from 'node:http'
 
 const callId = (number, index) => `call_${number}_${index}`
@@ -261,6 +262,30 @@ export async function startPortkey(folder) {
       body: JSON.stringify(body),
     })
   return { ask, end: () => child.kill() }
+}
+
+/**
+ * Runs Claude Code, which is installed here, in a home folder of its own; returns its exit code, what it printed, and its
+ * environment.
+ */
+export async function runClaude(url, folder, args) {
+  mkdirSync(folder, { recursive: true })
+  const env = {
+    PATH: process.env.PATH,
+    HOME: folder,
+    ANTHROPIC_BASE_URL: url,
+    ANTHROPIC_API_KEY: 'k',
+    CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+    DISABLE_AUTOUPDATER: '1',
+  }
+  const program = `${process.cwd()}/node_modules/.bin/claude`
+  const child = spawn(program, args, { cwd: folder, env, stdio: ['ignore', 'pipe', 'ignore'] })
+  let printed = ''
+  child.stdout.on('data', (data) => {
+    printed += data
+  })
+  const [code] = await once(child, 'close')
+  return { code, printed, env }
 }
 
 /** Prints `seen`, and ends with 0 if it equals `expected`, else with 1. */

@@ -167,7 +167,11 @@ export class MemberWalk {
     this.at = at
   }
 
-  /** Goes on to the next member; false if there is none. @throws {JsonScanError} @throws {TooMuchToRead} */
+  /**
+   * Goes on to the next member; returns false if the object has no more.
+   * @throws {JsonScanError}
+   * @throws {TooMuchToRead}
+   */
   next(): boolean {
     const json = this.#json
     const { value } = this

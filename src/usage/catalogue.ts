@@ -154,20 +154,22 @@ interface KnownModel {
   readonly price: Price | undefined
   /** The price stands in the configuration. */
   readonly isConfigured: boolean
-  /** US dollars for a search of the web by the provider; 0 with a configured price, which is the whole price. */
-  readonly perSearch: number
+  /** Returns US dollars for a search of the web by the provider; unset with a configured price, which is all. */
+  readonly perSearch: (() => number) | undefined
   /** Tokens of prompt and answer together. */
   readonly contextWindow: number | undefined
 }
 
-/** Returns what a search of the web costs with a model in the package, in US dollars; 0 if the package fails on it. */
-function searchPrice({ calcPrice }: Package, { provider, model }: Entry): number {
+/** Returns what looks up the price of a search of the web in the package, in US dollars; 0 if that fails. */
+function searchPrice({ calcPrice }: Package, { provider, model }: Entry): () => number {
   const priceOf = (web_searches: number) =>
     calcPrice({ input_tokens: 0, output_tokens: 0, web_searches }, model.id, { provider })?.total_price ?? 0
-  try {
-    return priceOf(1) - priceOf(0)
-  } catch {
-    return 0
+  return () => {
+    try {
+      return priceOf(1) - priceOf(0)
+    } catch {
+      return 0
+    }
   }
 }
 
@@ -232,7 +234,7 @@ export function createCatalogue(settings: readonly ModelSettings[], failed?: (er
       const now: KnownModel = {
         price: price ? fixedPrice(price) : library && entry && listedPrice(library, entry),
         isConfigured: price !== undefined,
-        perSearch: library && entry && !price ? searchPrice(library, entry) : 0,
+        perSearch: library && entry && !price ? searchPrice(library, entry) : undefined,
         contextWindow: contextWindow ?? entry?.model.context_window,
       }
       if (library) {
@@ -306,12 +308,11 @@ export function costOf(
   const { price, perSearch } = named.price && (named.isConfigured || !asked.isConfigured) ? named : asked
   if (price) {
     const region = !bill.region || NO_REGION.has(bill.region) ? 1 : REGIONAL
-    const { ofOthers } = usage
-    const priceAt = (model: string): Price => catalogue.modelAt(model, upstream).price ?? price
-    const others = ofOthers?.reduce((sum, part) => sum + priceAt(part.model)(part), 0) ?? 0
-    const all = price(ofOthers ? withoutOthers(usage) : usage) + others
+    const { ofOthers = [] } = usage
+    let all = price(ofOthers.length > 0 ? withoutOthers(usage) : usage)
+    for (const part of ofOthers) all += (catalogue.modelAt(part.model, upstream).price ?? price)(part)
     const ofTokens = all * (bill.speed === 'fast' ? FAST : 1) * (TIERS.get(bill.tier ?? '') ?? 1) * region
-    return { cost: ofTokens + (bill.searches ?? 0) * perSearch }
+    return { cost: bill.searches && perSearch ? ofTokens + bill.searches * perSearch() : ofTokens }
   }
   if (!catalogue.isLoaded) {
     const again = (problem?: Error) => (problem ? NO_PRICE : costOf(usage, bill, catalogue, model, upstream, estimates))

@@ -43,8 +43,8 @@ function PauseButton({ store }: { store: Store }) {
   const question = {
     title: 'Pause all agents?',
     text:
-      'Their next requests get an end, and no model is asked, until you resume them. Nothing that they did is ' +
-      'lost.',
+      'Their next requests get an end, and no model is asked, until you resume them. ' +
+      'Nothing that they did is lost.',
     yes: 'Pause all',
     isGrave: true,
     act: () => void setForAll(store, 'pause'),

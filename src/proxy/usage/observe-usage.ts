@@ -28,7 +28,7 @@ import type { ResponseMetadata } from '../../dialect/dialect.ts'
 import { lengthOf } from '../../http/body.ts'
 import { type Head, isSuccess, type UpstreamCall } from '../../http/upstream.ts'
 import type { ResponseObserver } from '../../http/upstream-response.ts'
-import { sessionKey } from '../../store/store.ts'
+import { type SessionKey, sessionKey } from '../../store/store.ts'
 import type { Emit } from '../../telemetry/event.ts'
 import { type Cost, promptTokens } from '../../usage/catalogue.ts'
 import { type Answered, observeResponse } from '../../usage/response-observer.ts'
@@ -205,26 +205,41 @@ function noteUsage(turn: Turn, answer: Answered, known: CallUsage, isLater: bool
   if (!isLater || known.cost !== undefined)
     emitAnswered(exchange, { model, ...names, ...place, usage: known, facts: answer.facts })
   if (turn.key) {
-    const recorded = record(turn, usage, tools, isLater ? { isCut: answer.isCut } : answer)
+    const recorded = record(turn, turn.key, usage, tools, isLater ? { isCut: answer.isCut } : answer)
     state.recorded = unlessLost(services.emit, recorded, undefined)
   } else if (!isLater) state.recorded = unlessLost(services.emit, recordFirst(turn, usage, answer, toCome), undefined)
   if (!isLater) noteUsed(turn, usage)
 }
 
 /** Records a first answer, whose session has no id yet: what waits for a second request has the cost of it too. */
-async function recordFirst(turn: Turn, tokens: CallUsage, answer: Answered, toCome?: Promise<Cost>): Promise<void> {
-  const { request, services, state } = turn
+async function recordFirst(turn: Turn, tokens: CallUsage, metadata: Answered, toCome?: Promise<Cost>): Promise<void> {
+  const { services, request, found, counted, begun, state } = turn
+  if (!begun) return
+  const { store } = services
   const { prompt, relayed } = state
   const first: FirstAnswer = { askedAt: request.now, usage: tokens, endedAt: services.now() }
   // That it was asked for says what its conversation is, where no id of a call does.
-  const isKept = toCome !== undefined && relayed === undefined && turn.begun !== undefined
-  if (isKept) await changeUnclaimed(turn, (waiting) => [...waiting.slice(1 - MAX_WAITING), first])
+  const isKept = toCome !== undefined && relayed === undefined
+  const keep = (one: FirstAnswer): ChangeWaiting => {
+    return (waiting) => [...waiting.slice(1 - MAX_WAITING), one]
+  }
+  if (isKept) await changeUnclaimed(turn, keep(first))
   const usage = toCome ? { ...tokens, ...(await toCome.catch(ignore)) } : tokens
+  const ids = idsIn(found, metadata)
+  const answer = answerFacts(turn, usage, prompt ? countsByTool(prompt, usage) : [], ids, metadata)
+  // Only the second request shows whether the client continues by the response's id or sends everything again.
+  const known = relayed ? noteRelayed(begun, counted, relayed) : begun
+  const claimed = relayed && (await linkCalls(store, found, relayed, noteAnswer(known, counted, answer)))
+  if (claimed !== undefined) return countFirst(turn, claimed, known, answer)
   const isSame = ({ askedAt, endedAt }: FirstAnswer) => askedAt === first.askedAt && endedAt === first.endedAt
   const priced = { ...first, usage }
-  await record(turn, usage, prompt ? countsByTool(prompt, usage) : [], answer, (waiting) =>
-    isKept ? waiting.map((one) => (isSame(one) ? priced : one)) : [...waiting.slice(1 - MAX_WAITING), priced],
-  )
+  const price: ChangeWaiting = (waiting) => waiting.map((one) => (isSame(one) ? priced : one))
+  await changeUnclaimed(turn, isKept ? price : keep(priced))
+  // Clients that refer to earlier items begin with the first item of the first response.
+  const { item } = metadata
+  const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
+  const continued = await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
+  if (continued !== undefined) await countFirst(turn, continued, begun, answer)
 }
 
 /** Changes the first answers that wait for the second request of a conversation that begins as this one does. */
@@ -288,26 +303,19 @@ export function callsToCome(emit: Emit, policy: LoopPolicy, thread?: Thread, cal
   return isObserved ? isolated(emit, 'loop_guard', pendingCallsOf, calls, policy) : undefined
 }
 
-/**
- * Records what an answer used and by which ids it can be continued. `wait`: keeps a first answer until a second request
- * gives its session an id.
- */
-async function record(
+/** Returns what a session keeps of an answer. */
+function answerFacts(
   turn: Turn,
   usage: CallUsage,
   tools: readonly Named<Counts>[],
+  ids: readonly string[],
   metadata: Omit<Answered, 'usage'>,
-  wait: ChangeWaiting = (waiting) => waiting,
-): Promise<void> {
-  const { services, request, runState, found, key, counted, begun, sent, state } = turn
-  const { store, quietRuns } = services
-  const { item, calls = [], isCut } = metadata
-  // The run goes on with the summary.
-  const callsNothing = request.facts.asksForCompaction ? undefined : metadata.callsNothing
-  const ids = idsIn(found, metadata)
+): AnswerFacts {
+  const { services, request, runState, key, sent, state } = turn
+  const { calls = [], isCut } = metadata
   // What says that a response is over may stand in it before it is.
   const isRecorded = key !== undefined && state.callsToCome === calls.length
-  const answer = {
+  return {
     iteration: iterationFacts(turn, 200),
     usage,
     tools,
@@ -315,29 +323,29 @@ async function record(
     ids,
     requestBytes: request.facts.bytes ?? 0,
     messages: usage.added === undefined ? undefined : request.facts.messages,
-    callsNothing,
+    // The run goes on with the summary.
+    callsNothing: request.facts.asksForCompaction ? undefined : metadata.callsNothing,
     isCut,
     calls: isRecorded ? undefined : callsToCome(services.emit, request.loop, runState.thread, calls),
   }
-  if (key) {
-    const recorded = changeSession(turn, noteAnswer, [answer], true)
-    if (callsNothing) void recorded.then(() => quietRuns.watch(key))
-    const { linked } = state
-    const unlinked = ids.filter((one) => !linked.includes(one))
-    if (unlinked.length > 0) await linkResponses(store, found, unlinked)
-    return
-  }
-  if (!begun) return
-  // Only the second request shows whether the client continues by the response's id or sends everything again.
-  const { relayed } = turn.state
-  const known = relayed ? noteRelayed(begun, counted, relayed) : begun
-  const claimed = relayed && (await linkCalls(store, found, relayed, noteAnswer(known, counted, answer)))
-  if (claimed !== undefined) return countFirst(turn, claimed, known, answer)
-  await changeUnclaimed(turn, wait)
-  // Clients that refer to earlier items begin with the first item of the first response.
-  const all = item === undefined || ids.length === 0 ? ids : [...ids, presentable(item)]
-  const continued = await linkResponses(store, found, all, noteAnswer(begun, counted, answer))
-  if (continued !== undefined) await countFirst(turn, continued, begun, answer)
+}
+
+/** Records what an answer used in its session, and by which ids it can be continued. */
+async function record(
+  turn: Turn,
+  key: SessionKey,
+  usage: CallUsage,
+  tools: readonly Named<Counts>[],
+  metadata: Omit<Answered, 'usage'>,
+): Promise<void> {
+  const { services, found, state } = turn
+  const ids = idsIn(found, metadata)
+  const answer = answerFacts(turn, usage, tools, ids, metadata)
+  const recorded = changeSession(turn, noteAnswer, [answer], true)
+  if (answer.callsNothing) void recorded.then(() => services.quietRuns.watch(key))
+  const { linked } = state
+  const unlinked = ids.filter((one) => !linked.includes(one))
+  if (unlinked.length > 0) await linkResponses(services.store, found, unlinked)
 }
 
 /** Counts a first answer in the session that got its id before the answer was recorded. */
